@@ -1,0 +1,16 @@
+//! Weights as they lie in files: GGUF, safetensors and MLX-quantized safetensors.
+//!
+//! Files are memory-mapped and read lazily: opening one touches its header only. A [`Tensor`] is a
+//! cheap view (name, [`DType`], shape, bytes) that can be sliced by rows without copying and
+//! dequantized row by row. This crate knows block formats and files; it knows nothing of graphs,
+//! architectures or the units that compute.
+
+mod dtype;
+mod error;
+mod set;
+mod tensor;
+
+pub use dtype::DType;
+pub use error::{Error, Result};
+pub use set::{Weight, Weights};
+pub use tensor::{Affine, Tensor};
