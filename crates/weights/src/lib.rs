@@ -5,11 +5,13 @@
 //! dequantized row by row. This crate knows block formats and files; it knows nothing of graphs,
 //! architectures or the units that compute.
 
+mod dequantize;
 mod dtype;
 mod error;
 mod set;
 mod tensor;
 
+pub use dequantize::dequantize_blocks;
 pub use dtype::DType;
 pub use error::{Error, Result};
 pub use set::{Weight, Weights};

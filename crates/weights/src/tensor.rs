@@ -30,10 +30,23 @@ impl Tensor {
     /// last dimension.
     ///
     /// # Errors
-    /// If the last dimension is no whole number of blocks, the element count overflows, or `data`
-    /// has not exactly the bytes that type and shape need.
-    pub fn new(name: impl Into<String>, dtype: DType, shape: &[usize], data: Bytes) -> Result<Self> {
-        let name = name.into();
+    /// If a dimension is 0, the last one is no whole number of blocks, the element count overflows,
+    /// or `data` has not exactly the bytes that type and shape need. Also for [`DType::Affine`],
+    /// which [`Tensor::with_affine`] is for.
+    pub fn new(
+        name: impl Into<String>,
+        dtype: DType,
+        shape: &[usize],
+        data: Bytes,
+    ) -> Result<Self> {
+        if let DType::Affine { .. } = dtype {
+            let problem = format!("{dtype} needs scales and biases");
+            return Err(Error::Tensor { name: name.into(), problem });
+        }
+        Self::unchecked_affine(name.into(), dtype, shape, data)
+    }
+
+    fn unchecked_affine(name: String, dtype: DType, shape: &[usize], data: Bytes) -> Result<Self> {
         let expected = match byte_len(dtype, shape) {
             Ok(n) => n,
             Err(problem) => return Err(Error::Tensor { name, problem }),
@@ -48,7 +61,8 @@ impl Tensor {
     /// A tensor in MLX's affine format.
     ///
     /// # Errors
-    /// As [`Tensor::new`]; also if scales or biases have not one element per group.
+    /// As [`Tensor::new`]; also if `dtype` is no [`DType::Affine`] that MLX has, or scales and
+    /// biases have not one element per group.
     pub fn with_affine(
         name: impl Into<String>,
         dtype: DType,
@@ -56,7 +70,12 @@ impl Tensor {
         data: Bytes,
         affine: Affine,
     ) -> Result<Self> {
-        let mut tensor = Tensor::new(name, dtype, shape, data)?;
+        let name = name.into();
+        if !matches!(dtype, DType::Affine { .. }) {
+            let problem = format!("{dtype} has no separate scales and biases");
+            return Err(Error::Tensor { name, problem });
+        }
+        let mut tensor = Self::unchecked_affine(name, dtype, shape, data)?;
         let groups = tensor.elements() / dtype.block_len();
         let expected = groups * affine.dtype.block_bytes();
         let fits = affine.dtype.is_float()
@@ -153,9 +172,8 @@ impl Tensor {
     }
 
     fn view(&self, rows: std::ops::Range<usize>, shape: Vec<usize>) -> Tensor {
-        let part = |bytes: &Bytes, per_row: usize| {
-            bytes.slice(rows.start * per_row..rows.end * per_row)
-        };
+        let part =
+            |bytes: &Bytes, per_row: usize| bytes.slice(rows.start * per_row..rows.end * per_row);
         let affine = self.affine.as_ref().map(|a| {
             let per_row = self.cols() / self.dtype.block_len() * a.dtype.block_bytes();
             let (scales, biases) = (part(&a.scales, per_row), part(&a.biases, per_row));
@@ -168,6 +186,14 @@ impl Tensor {
 
 /// Bytes that a tensor of this type and shape occupies, or what is wrong with the two.
 pub(crate) fn byte_len(dtype: DType, shape: &[usize]) -> std::result::Result<usize, String> {
+    if let DType::Affine { bits, group_size } = dtype
+        && !(matches!(bits, 2..=6 | 8) && matches!(group_size, 32 | 64 | 128))
+    {
+        return Err(format!("MLX has no {bits}-bit affine format with groups of {group_size}"));
+    }
+    if shape.contains(&0) {
+        return Err(format!("shape {shape:?} has a dimension of 0"));
+    }
     let cols = shape.last().copied().unwrap_or(1);
     if cols % dtype.block_len() != 0 {
         return Err(format!("rows of {cols} are no multiple of {dtype}'s {}", dtype.block_len()));
