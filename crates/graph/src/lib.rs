@@ -1,1 +1,35 @@
-//! (in progress)
+//! What a model computes, and what a compute unit must offer to run it.
+//!
+//! An architecture is written once, as a function that builds a [`Graph`] with [`GraphBuilder`]:
+//! some twenty high-level operations ([`Op`]) over values of shape `(tokens, features)`, with the
+//! KV cache as typed state. [`passes`] rewrite it, [`reference`] runs it plainly in f32, and every
+//! compute unit compiles it ([`Unit`]) to an [`Executor`]. The crate knows neither file formats nor
+//! units.
+#![forbid(unsafe_code)]
+
+mod builder;
+mod dump;
+mod error;
+mod exec;
+mod graph;
+mod infer;
+mod kv_block;
+mod op;
+mod pager;
+pub mod passes;
+pub mod reference;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+mod types;
+
+pub use builder::GraphBuilder;
+pub use error::{ExecError, GraphError};
+pub use exec::{Batch, Executor, Limits, LogitRow, Logits, Rows, SeqId, Span, Unit, Usage};
+pub use graph::{Graph, Node, StateSpec, Value, WeightSpec};
+pub use kv_block::KvBlock;
+pub use op::{
+    Activation, Attention, Gate, Linear, LinearPart, Moe, MoeBiases, Op, RmsNorm, Rope, RopeLayout,
+    Routing,
+};
+pub use pager::{PageCopy, PageId, Pager};
+pub use types::{Dim, Elem, StateId, Type, ValueId, WeightId};

@@ -1,0 +1,228 @@
+//! The contract between the engine and a compute unit.
+
+use std::fmt;
+use std::ops::Range;
+
+use baton_weights::Weights;
+
+use crate::{ExecError, Graph, KvBlock};
+
+/// A place a graph can run: the CPU, a GPU, the Neural Engine.
+pub trait Unit {
+    /// The unit's name, such as `cpu`.
+    fn name(&self) -> &'static str;
+
+    /// Prepares `graph` for execution and allocates its KV storage.
+    ///
+    /// # Errors
+    /// If a weight is missing, an operation or format is not supported, or memory is short.
+    fn compile(
+        &self,
+        graph: &Graph,
+        weights: &Weights,
+        limits: Limits,
+    ) -> Result<Box<dyn Executor>, ExecError>;
+}
+
+/// Sizes that an executor is compiled for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Most tokens that one sequence may hold.
+    pub context: usize,
+    /// Most tokens that all sequences together may hold; tokens that sequences share count once.
+    pub kv_tokens: usize,
+    /// Most new tokens in one batch.
+    pub batch_tokens: usize,
+}
+
+/// Names a sequence of tokens whose cache an executor holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SeqId(pub u32);
+
+impl fmt::Display for SeqId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "#{}", self.0)
+    }
+}
+
+/// Which rows of logits are wanted of a span.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Rows {
+    /// None: the span only fills the cache.
+    None,
+    /// That of the last token.
+    #[default]
+    Last,
+    /// One for each token.
+    All,
+}
+
+/// New tokens of one sequence, appended behind those that it holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// The sequence; one that holds nothing yet needs no announcement.
+    pub seq: SeqId,
+    /// The new tokens; at least one.
+    pub tokens: Vec<u32>,
+    /// The logits wanted.
+    pub rows: Rows,
+}
+
+/// A ragged batch: any number of sequences, any number of new tokens each, so that prefill and
+/// decode are the same call. A sequence may occur once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Batch {
+    /// The spans.
+    pub spans: Vec<Span>,
+}
+
+impl Batch {
+    /// A batch with one span.
+    pub fn one(seq: SeqId, tokens: Vec<u32>, rows: Rows) -> Self {
+        Batch { spans: vec![Span { seq, tokens, rows }] }
+    }
+
+    /// Number of new tokens.
+    pub fn tokens(&self) -> usize {
+        self.spans.iter().map(|span| span.tokens.len()).sum()
+    }
+
+    /// Checks what every executor must check: no empty span, no sequence twice, tokens within the
+    /// vocabulary, no more tokens than the limit.
+    ///
+    /// # Errors
+    /// The first violation.
+    pub fn check(&self, vocab: usize, limits: &Limits) -> Result<(), ExecError> {
+        let mut seen = std::collections::HashSet::new();
+        for span in &self.spans {
+            if span.tokens.is_empty() {
+                return Err(ExecError::Invalid(format!("sequence {} adds no token", span.seq)));
+            }
+            if !seen.insert(span.seq) {
+                return Err(ExecError::Invalid(format!("sequence {} occurs twice", span.seq)));
+            }
+            if let Some(&token) = span.tokens.iter().find(|&&t| t as usize >= vocab) {
+                return Err(ExecError::UnknownToken { token, vocab });
+            }
+        }
+        if self.tokens() > limits.batch_tokens {
+            let (tokens, limit) = (self.tokens(), limits.batch_tokens);
+            return Err(ExecError::BatchTooLarge { tokens, limit });
+        }
+        Ok(())
+    }
+
+    /// The wanted rows in order: position among all new tokens of the batch, and origin.
+    pub fn wanted_rows(&self) -> Vec<(usize, LogitRow)> {
+        let mut wanted = Vec::new();
+        let mut start = 0;
+        for (at, span) in self.spans.iter().enumerate() {
+            let n = span.tokens.len();
+            let first = match span.rows {
+                Rows::None => n,
+                Rows::Last => n.saturating_sub(1),
+                Rows::All => 0,
+            };
+            wanted.extend((first..n).map(|token| (start + token, LogitRow { span: at, token })));
+            start += n;
+        }
+        wanted
+    }
+}
+
+/// Where a row of logits comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogitRow {
+    /// Index of the span in its batch.
+    pub span: usize,
+    /// Index of the token in that span.
+    pub token: usize,
+}
+
+/// Logits for the rows that a batch asked for, in the order of its spans.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Logits {
+    /// Length of a row.
+    pub vocab: usize,
+    /// Origin of each row.
+    pub rows: Vec<LogitRow>,
+    /// `(rows, vocab)`.
+    pub values: Vec<f32>,
+}
+
+impl Logits {
+    /// Row `i`.
+    ///
+    /// # Panics
+    /// If there is no such row.
+    pub fn row(&self, i: usize) -> &[f32] {
+        &self.values[i * self.vocab..(i + 1) * self.vocab]
+    }
+
+    /// The last row that belongs to span `span`.
+    pub fn last_of(&self, span: usize) -> Option<&[f32]> {
+        self.rows.iter().rposition(|row| row.span == span).map(|i| self.row(i))
+    }
+}
+
+/// Memory that an executor holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Bytes of weights, mapped files included.
+    pub weight_bytes: usize,
+    /// Bytes of KV storage.
+    pub kv_bytes: usize,
+    /// Bytes of intermediate values.
+    pub scratch_bytes: usize,
+    /// Tokens in the KV storage; shared ones count once, part-filled pages as full.
+    pub kv_tokens: usize,
+    /// Tokens that the KV storage can hold.
+    pub kv_capacity: usize,
+}
+
+/// A compiled graph with its KV storage.
+///
+/// Every failure is found before anything changes: after an error all sequences are as they were.
+pub trait Executor: Send {
+    /// Appends each span to its sequence and returns the logits asked for.
+    ///
+    /// # Errors
+    /// If the batch is malformed or does not fit the limits or the free storage.
+    fn forward(&mut self, batch: &Batch) -> Result<Logits, ExecError>;
+
+    /// The limits it was compiled for.
+    fn limits(&self) -> &Limits;
+
+    /// Tokens that a sequence holds; 0 if it is not known.
+    fn len(&self, seq: SeqId) -> usize;
+
+    /// Forgets all tokens of a sequence from position `len` on.
+    ///
+    /// # Errors
+    /// If the sequence holds fewer.
+    fn truncate(&mut self, seq: SeqId, len: usize) -> Result<(), ExecError>;
+
+    /// Makes `to` hold the first `len` tokens of `from`, sharing storage; what `to` held is freed.
+    ///
+    /// # Errors
+    /// If `from` holds fewer, or is `to`.
+    fn copy(&mut self, from: SeqId, to: SeqId, len: usize) -> Result<(), ExecError>;
+
+    /// Frees a sequence. Unknown ones are ignored.
+    fn free(&mut self, seq: SeqId);
+
+    /// The cache of positions `range` of a sequence.
+    ///
+    /// # Errors
+    /// If the sequence does not hold that range, or the model's layers differ in shape.
+    fn export_kv(&self, seq: SeqId, range: Range<usize>) -> Result<KvBlock, ExecError>;
+
+    /// Appends a block at position `at`, which must be the sequence's length.
+    ///
+    /// # Errors
+    /// If the block is of another model or shape, `at` is elsewhere, or storage is short.
+    fn import_kv(&mut self, seq: SeqId, at: usize, block: &KvBlock) -> Result<(), ExecError>;
+
+    /// Memory held.
+    fn usage(&self) -> Usage;
+}

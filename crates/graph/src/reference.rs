@@ -1,0 +1,347 @@
+//! The reference interpreter: runs a graph node by node in f32, slow and obviously right.
+//!
+//! It defines what every unit must compute. Weights are dequantized as they are read, the KV cache
+//! is a plain list per sequence, and nothing is fused, paged, or rounded below f32.
+
+mod attention;
+mod linear;
+mod moe;
+mod pointwise;
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use baton_weights::Weights;
+use half::f16;
+
+use crate::{
+    Batch, Dim, ExecError, Executor, Graph, KvBlock, Limits, Logits, Op, Rows, SeqId, StateSpec,
+    Unit, Usage, ValueId, WeightId,
+};
+
+/// The unit that interprets graphs.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Reference;
+
+impl Unit for Reference {
+    fn name(&self) -> &'static str {
+        "reference"
+    }
+
+    fn compile(
+        &self,
+        graph: &Graph,
+        weights: &Weights,
+        limits: Limits,
+    ) -> Result<Box<dyn Executor>, ExecError> {
+        Ok(Box::new(Interpreter::new(graph, weights, limits)?))
+    }
+}
+
+/// Rows of f32, `(rows, cols)`.
+#[derive(Clone, Debug, Default)]
+struct Matrix {
+    cols: usize,
+    data: Vec<f32>,
+}
+
+impl Matrix {
+    fn zeros(rows: usize, cols: usize) -> Self {
+        Matrix { cols, data: vec![0.0; rows * cols] }
+    }
+
+    fn rows(&self) -> usize {
+        self.data.len() / self.cols.max(1)
+    }
+
+    fn row(&self, i: usize) -> &[f32] {
+        &self.data[i * self.cols..(i + 1) * self.cols]
+    }
+
+    fn row_mut(&mut self, i: usize) -> &mut [f32] {
+        &mut self.data[i * self.cols..(i + 1) * self.cols]
+    }
+
+    fn map(&self, f: impl Fn(f32) -> f32) -> Matrix {
+        Matrix { cols: self.cols, data: self.data.iter().map(|&x| f(x)).collect() }
+    }
+}
+
+/// Keys and values of one layer and sequence, a row of `kv_heads * head_dim` for each token.
+#[derive(Clone, Debug)]
+struct LayerCache {
+    keys: Matrix,
+    values: Matrix,
+}
+
+/// A new token: the row's sequence and position in it.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    seq: SeqId,
+    position: usize,
+}
+
+/// A graph with its weights and the caches of its sequences.
+#[derive(Debug)]
+pub struct Interpreter {
+    graph: Graph,
+    weights: Weights,
+    limits: Limits,
+    caches: HashMap<SeqId, Vec<LayerCache>>,
+}
+
+impl Interpreter {
+    /// Prepares a graph. Weights stay as they are until they are read.
+    ///
+    /// # Errors
+    /// If a weight is missing or has another shape than the graph says.
+    pub fn new(graph: &Graph, weights: &Weights, limits: Limits) -> Result<Self, ExecError> {
+        check_weights(graph, weights)?;
+        let (graph, weights) = (graph.clone(), weights.clone());
+        Ok(Interpreter { graph, weights, limits, caches: HashMap::new() })
+    }
+
+    fn weight_name(&self, id: WeightId) -> &str {
+        &self.graph.weights()[id.index()].name
+    }
+
+    /// A weight as f32, in row-major order.
+    fn weight(&self, id: WeightId) -> Result<Vec<f32>, ExecError> {
+        Ok(self.weights.tensor(self.weight_name(id))?.to_f32())
+    }
+
+    fn new_cache(&self) -> Vec<LayerCache> {
+        let layer = |StateSpec::Kv { kv_heads, head_dim, .. }: &StateSpec| LayerCache {
+            keys: Matrix::zeros(0, kv_heads * head_dim),
+            values: Matrix::zeros(0, kv_heads * head_dim),
+        };
+        self.graph.states().iter().map(layer).collect()
+    }
+
+    fn run(&mut self, batch: &Batch) -> Result<Logits, ExecError> {
+        let mut places = Vec::new();
+        for span in &batch.spans {
+            let start = self.len(span.seq);
+            let (seq, n) = (span.seq, span.tokens.len());
+            places.extend((start..start + n).map(|position| Place { seq, position }));
+            let empty = self.new_cache();
+            self.caches.entry(seq).or_insert(empty);
+        }
+        let tokens: Vec<u32> = batch.spans.iter().flat_map(|s| s.tokens.iter().copied()).collect();
+        let (rows, origins): (Vec<usize>, Vec<_>) = batch.wanted_rows().into_iter().unzip();
+        let mut values: Vec<Option<Matrix>> = vec![None; self.graph.values().len()];
+        for node in self.graph.nodes().to_vec() {
+            let result = {
+                let input = |i: usize| read(&values, node.inputs[i]);
+                match &node.op {
+                    Op::Embedding { table, scale } => self.embedding(*table, *scale, &tokens)?,
+                    Op::Attention(attention) => {
+                        self.attention(attention, [input(0), input(1), input(2)], &places)?
+                    }
+                    Op::SelectRows => pointwise::select(input(0), &rows),
+                    Op::Rope(rope) => pointwise::rope(rope, input(0), &places),
+                    Op::RmsNorm(norm) => {
+                        let gain = norm.weight.map(|w| self.weight(w)).transpose()?;
+                        pointwise::rms_norm(norm, gain.as_deref(), input(0))
+                    }
+                    Op::LayerNorm { weight, bias, eps } => {
+                        let gain = self.weight(*weight)?;
+                        let bias = bias.map(|b| self.weight(b)).transpose()?;
+                        pointwise::layer_norm(&gain, bias.as_deref(), *eps, input(0))
+                    }
+                    Op::Linear(linear) => self.linear(linear, input(0))?,
+                    Op::Slice { offset, len } => pointwise::slice(input(0), *offset, *len),
+                    Op::Add => pointwise::zip(input(0), input(1), |a, b| a + b),
+                    Op::Mul => pointwise::zip(input(0), input(1), |a, b| a * b),
+                    Op::Scale(by) => input(0).map(|x| x * by),
+                    Op::Softcap(cap) => input(0).map(|x| cap * (x / cap).tanh()),
+                    Op::Activation(kind) => input(0).map(|x| pointwise::activate(*kind, x)),
+                    Op::GatedActivation(gate) if node.inputs.len() == 2 => {
+                        pointwise::zip(input(0), input(1), |g, u| pointwise::gate(*gate, g, u))
+                    }
+                    Op::GatedActivation(gate) => {
+                        let half = input(0).cols / 2;
+                        let halves = [0, half].map(|at| pointwise::slice(input(0), at, half));
+                        pointwise::zip(&halves[0], &halves[1], |g, u| pointwise::gate(*gate, g, u))
+                    }
+                    Op::Moe(moe) => self.moe(moe, input(0))?,
+                }
+            };
+            values[node.output.index()] = Some(result);
+        }
+        let output = values[self.graph.output().index()].take().expect("the output is computed");
+        let vocab = output.cols;
+        let output = match self.graph.ty(self.graph.output()).rows() {
+            Dim::Tokens => pointwise::select(&output, &rows),
+            _ => output,
+        };
+        Ok(Logits { vocab, rows: origins, values: output.data })
+    }
+
+    fn embedding(&self, table: WeightId, scale: f32, tokens: &[u32]) -> Result<Matrix, ExecError> {
+        let table = self.weights.tensor(self.weight_name(table))?;
+        let mut out = Matrix::zeros(tokens.len(), table.cols());
+        for (i, &token) in tokens.iter().enumerate() {
+            table.dequantize_row(token as usize, out.row_mut(i));
+            out.row_mut(i).iter_mut().for_each(|x| *x *= scale);
+        }
+        Ok(out)
+    }
+
+    /// Rows of the embedding table, which bound the token ids.
+    fn input_vocab(&self) -> usize {
+        let table = self.graph.nodes().iter().find_map(|node| match node.op {
+            Op::Embedding { table, .. } => Some(table),
+            _ => None,
+        });
+        table.map_or(usize::MAX, |id| self.graph.weights()[id.index()].shape[0])
+    }
+}
+
+fn read(values: &[Option<Matrix>], id: ValueId) -> &Matrix {
+    values[id.index()].as_ref().expect("operands come before their use")
+}
+
+/// Checks that every weight of the graph is there in the graph's shape.
+fn check_weights(graph: &Graph, weights: &Weights) -> Result<(), ExecError> {
+    for spec in graph.weights() {
+        let found = weights.get(&spec.name)?.shape();
+        if found != spec.shape {
+            let (name, expected) = (spec.name.clone(), spec.shape.clone());
+            return Err(ExecError::WeightShape { name, found, expected });
+        }
+    }
+    Ok(())
+}
+
+impl Executor for Interpreter {
+    fn forward(&mut self, batch: &Batch) -> Result<Logits, ExecError> {
+        batch.check(self.input_vocab(), &self.limits)?;
+        for span in &batch.spans {
+            let (seq, len, new) = (span.seq, self.len(span.seq), span.tokens.len());
+            let context = self.limits.context;
+            if len + new > context {
+                return Err(ExecError::ContextFull { seq, len, new, context });
+            }
+        }
+        let free = self.limits.kv_tokens.saturating_sub(self.usage().kv_tokens);
+        if batch.tokens() > free {
+            let needed = batch.tokens() - free;
+            return Err(ExecError::OutOfPages { needed, free, page_tokens: 1 });
+        }
+        self.run(batch)
+    }
+
+    fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    fn len(&self, seq: SeqId) -> usize {
+        self.caches.get(&seq).and_then(|layers| layers.first()).map_or(0, |l| l.keys.rows())
+    }
+
+    fn truncate(&mut self, seq: SeqId, len: usize) -> Result<(), ExecError> {
+        let held = self.len(seq);
+        if len > held {
+            let text = format!("sequence {seq} holds {held} tokens, not {len}");
+            return Err(ExecError::Invalid(text));
+        }
+        for layer in self.caches.get_mut(&seq).into_iter().flatten() {
+            layer.keys.data.truncate(len * layer.keys.cols);
+            layer.values.data.truncate(len * layer.values.cols);
+        }
+        Ok(())
+    }
+
+    fn copy(&mut self, from: SeqId, to: SeqId, len: usize) -> Result<(), ExecError> {
+        let held = self.len(from);
+        if len > held || from == to {
+            let text = format!("cannot copy {len} tokens of {from}, which holds {held}, to {to}");
+            return Err(ExecError::Invalid(text));
+        }
+        let cache = self.caches.get(&from).cloned().unwrap_or_default();
+        self.caches.insert(to, cache);
+        self.truncate(to, len)
+    }
+
+    fn free(&mut self, seq: SeqId) {
+        self.caches.remove(&seq);
+    }
+
+    fn export_kv(&self, seq: SeqId, range: Range<usize>) -> Result<KvBlock, ExecError> {
+        if range.start > range.end || range.end > self.len(seq) {
+            let text = format!("sequence {seq} holds {} tokens, not {range:?}", self.len(seq));
+            return Err(ExecError::Invalid(text));
+        }
+        let mut block = KvBlock::zeros(&self.graph, range.len())?;
+        let Some(cache) = self.caches.get(&seq) else { return Ok(block) };
+        let dim = block.head_dim;
+        for (layer, cached) in cache.iter().enumerate() {
+            for head in 0..block.kv_heads {
+                for (token, position) in range.clone().enumerate() {
+                    let at = block.offset(layer, head, token);
+                    for i in 0..dim {
+                        let from = head * dim + i;
+                        block.keys[at + i] = f16::from_f32(cached.keys.row(position)[from]);
+                        block.values[at + i] = f16::from_f32(cached.values.row(position)[from]);
+                    }
+                }
+            }
+        }
+        Ok(block)
+    }
+
+    fn import_kv(&mut self, seq: SeqId, at: usize, block: &KvBlock) -> Result<(), ExecError> {
+        block.check(&self.graph)?;
+        let len = self.len(seq);
+        if at != len {
+            let text = format!("a block for position {at} of a sequence of {len} tokens");
+            return Err(ExecError::Invalid(text));
+        }
+        let (new, context) = (block.tokens, self.limits.context);
+        if len + new > context {
+            return Err(ExecError::ContextFull { seq, len, new, context });
+        }
+        let fresh = self.new_cache();
+        let cache = self.caches.entry(seq).or_insert(fresh);
+        for (layer, cached) in cache.iter_mut().enumerate() {
+            for token in 0..block.tokens {
+                for head in 0..block.kv_heads {
+                    let at = block.offset(layer, head, token);
+                    let wide = |part: &[f16]| -> Vec<f32> {
+                        part[at..at + block.head_dim].iter().map(|x| x.to_f32()).collect()
+                    };
+                    cached.keys.data.extend(wide(&block.keys));
+                    cached.values.data.extend(wide(&block.values));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn usage(&self) -> Usage {
+        let kv_tokens = self.caches.keys().map(|&seq| self.len(seq)).sum();
+        let per_token = 2 * self.graph.kv_bytes_per_token();
+        Usage {
+            weight_bytes: self.weights.stored_bytes(),
+            kv_bytes: kv_tokens * per_token,
+            scratch_bytes: 0,
+            kv_tokens,
+            kv_capacity: self.limits.kv_tokens,
+        }
+    }
+}
+
+/// Logits of every token of `tokens` as one sequence: the answer that a test compares with.
+///
+/// # Errors
+/// As [`Executor::forward`].
+pub fn logits(graph: &Graph, weights: &Weights, tokens: &[u32]) -> Result<Logits, ExecError> {
+    let n = tokens.len();
+    let limits = Limits { context: n, kv_tokens: n, batch_tokens: n };
+    let batch = Batch::one(SeqId(0), tokens.to_vec(), Rows::All);
+    Interpreter::new(graph, weights, limits)?.forward(&batch)
+}
+
+#[cfg(test)]
+mod tests;
