@@ -5,14 +5,20 @@
 //! dequantized row by row. This crate knows block formats and files; it knows nothing of graphs,
 //! architectures or the units that compute.
 
+#![deny(unsafe_code)]
+
 mod dequantize;
 mod dtype;
 mod error;
+pub mod gguf;
+#[allow(unsafe_code)]
+mod mmap;
 mod set;
 mod tensor;
 
 pub use dequantize::dequantize_blocks;
 pub use dtype::DType;
 pub use error::{Error, Result};
+pub use gguf::{GgufFile, GgufWriter, Metadata, Value};
 pub use set::{Weight, Weights};
 pub use tensor::{Affine, Tensor};

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import numpy as np
 from gguf import GGMLQuantizationType as T
+from gguf import GGUFValueType as V
+from gguf import GGUFWriter
 from gguf import GGML_QUANT_SIZES, quants
 
 HERE = Path(__file__).parent
@@ -67,8 +69,54 @@ def quantize(folder):
         (folder / f"{kind.name}.bin").write_bytes(quants.quantize(rows, kind).tobytes())
 
 
+def add_metadata(w):
+    """One key of every type, and an array of every type."""
+    for kind, value in {
+        V.UINT8: 200, V.INT8: -100, V.UINT16: 60000, V.INT16: -30000, V.UINT32: 4000000000,
+        V.INT32: -2000000000, V.FLOAT32: 0.1, V.BOOL: True, V.STRING: "grüße 🦀",
+        V.UINT64: 2**63 + 1, V.INT64: -(2**62), V.FLOAT64: 0.1,
+    }.items():  # fmt: skip
+        name = kind.name.lower()
+        w.add_key_value(f"test.{name}", value, kind)
+        array = ["", "a", value] if kind == V.STRING else [value, 1 - (kind == V.BOOL)]
+        w.add_key_value(f"test.{name}s", array, V.ARRAY, sub_type=kind)
+
+
+def gguf(folder):
+    """`all-types.gguf`: each type's blocks of `dequantize/`, and floats; `split-*`: four tensors,
+    each with its number as only element, in three parts."""
+    w = GGUFWriter(folder / "all-types.gguf", "llama")
+    w.add_quantization_version(2)
+    add_metadata(w)
+    for kind in HALVES:
+        rows = (HERE / "dequantize" / f"{kind.name}.bin").read_bytes()
+        rows = np.frombuffer(rows, np.uint8)[: 16 * GGML_QUANT_SIZES[kind][1]].reshape(2, 4, -1)
+        w.add_tensor(f"{kind.name.lower()}.weight", rows, raw_dtype=kind)
+    floats = (np.arange(12, dtype=np.float32) / 8 - 1).reshape(3, 4)
+    w.add_tensor("f32.weight", floats)
+    w.add_tensor("f16.weight", floats.astype(np.float16))
+    w.add_tensor("bf16.weight", quants.quantize(floats, T.BF16), raw_dtype=T.BF16)
+    w.add_tensor("i32.weight", np.arange(5, dtype=np.int32))
+    iq1 = np.zeros((1, GGML_QUANT_SIZES[T.IQ1_S][1]), np.uint8)
+    w.add_tensor("iq1_s.weight", iq1, raw_dtype=T.IQ1_S)
+    finish(w)
+
+    w = GGUFWriter(folder / "split.gguf", "llama", split_max_tensors=2, small_first_shard=True)
+    w.add_name("in parts")
+    for i in range(4):
+        w.add_tensor(f"blk.{i}.weight", np.array([i], np.float32))
+    finish(w)
+
+
+def finish(writer):
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
 def main():
-    for make in [dequantize, quantize]:
+    for make in [dequantize, quantize, gguf]:
         folder = HERE / make.__name__
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()

@@ -1,0 +1,65 @@
+//! Memory-mapped files: the one place of this crate with `unsafe`.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use memmap2::Mmap;
+
+use crate::{Error, Result};
+
+/// A whole file, mapped for reading. Pages are read when they are touched.
+#[derive(Clone, Debug)]
+pub(crate) struct MappedFile {
+    // None for an empty file, which cannot be mapped.
+    map: Option<Arc<Mmap>>,
+}
+
+/// Lets slices of the file own a share of the mapping.
+struct Share(Arc<Mmap>);
+
+impl AsRef<[u8]> for Share {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl MappedFile {
+    /// Maps the regular file at `path`.
+    pub(crate) fn open(path: &Path) -> Result<Self> {
+        let io = |source| Error::Io { path: path.to_owned(), source };
+        // Before opening: a named pipe would block.
+        let info = std::fs::metadata(path).map_err(io)?;
+        if !info.is_file() {
+            let problem = "is not a regular file".to_owned();
+            return Err(Error::Unsupported { path: path.to_owned(), problem });
+        }
+        let file = File::open(path).map_err(io)?;
+        if info.len() == 0 {
+            return Ok(MappedFile { map: None });
+        }
+        // SAFETY: the mapping is private to reads, and lives as long as any slice of it. What no
+        // program can rule out is that another one changes the file meanwhile: then the bytes of
+        // tensors change, which are plain data and valid whatever they hold; what must be valid
+        // (lengths, UTF-8) is copied out of the mapping before it is checked. If the file is cut
+        // short, touching the lost pages ends the process with SIGBUS, as in every program that
+        // maps its weights. Downloads are renamed into place, so no file of ours shrinks.
+        let map = unsafe { Mmap::map(&file) }.map_err(io)?;
+        Ok(MappedFile { map: Some(Arc::new(map)) })
+    }
+
+    /// The file's bytes. Slices of them keep the mapping alive.
+    pub(crate) fn bytes(&self) -> Bytes {
+        self.map.as_ref().map_or_else(Bytes::new, |map| Bytes::from_owner(Share(map.clone())))
+    }
+
+    /// Asks the system to start reading the whole file in the background. A hint: failure is of no
+    /// consequence and is ignored.
+    pub(crate) fn prefetch(&self) {
+        #[cfg(unix)]
+        if let Some(map) = &self.map {
+            let _ = map.advise(memmap2::Advice::WillNeed);
+        }
+    }
+}
