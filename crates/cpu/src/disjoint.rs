@@ -1,0 +1,38 @@
+//! A slice that several threads fill at once, each its own parts.
+
+use std::marker::PhantomData;
+use std::ops::Range;
+
+/// A mutable slice shared between the tasks of one run.
+pub(crate) struct Disjoint<'a, T> {
+    start: *mut T,
+    len: usize,
+    lifetime: PhantomData<&'a mut [T]>,
+}
+
+// SAFETY: it hands out parts as a `&mut [T]` would, and `part` demands that they do not overlap.
+unsafe impl<T: Send> Sync for Disjoint<'_, T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Send for Disjoint<'_, T> {}
+
+impl<'a, T> Disjoint<'a, T> {
+    pub(crate) fn new(slice: &'a mut [T]) -> Self {
+        Disjoint { start: slice.as_mut_ptr(), len: slice.len(), lifetime: PhantomData }
+    }
+
+    /// The elements of that range.
+    ///
+    /// # Safety
+    /// No other part that overlaps it may be alive.
+    ///
+    /// # Panics
+    /// If the range is out of bounds.
+    #[allow(clippy::mut_from_ref)]
+    #[inline(always)]
+    pub(crate) unsafe fn part(&self, range: Range<usize>) -> &mut [T] {
+        assert!(range.start <= range.end && range.end <= self.len, "{range:?} of {}", self.len);
+        // SAFETY: inside the slice that this was made of, which is borrowed for 'a; the caller
+        // sees to it that nobody else has these elements.
+        unsafe { std::slice::from_raw_parts_mut(self.start.add(range.start), range.len()) }
+    }
+}

@@ -1,0 +1,173 @@
+//! Activations as the matrix kernels read them: 8-bit integers, 32 to a scale.
+//!
+//! A row is quantized alone and the same way whatever the batch, so that a token's results do not
+//! depend on its neighbours. Quantized rows are shared by all matrices that read them.
+
+use crate::disjoint::Disjoint;
+use crate::isa::Isa;
+use crate::matmul::BLOCK;
+use crate::pool::Pool;
+
+/// Buffers of quantized activations, to be kept and filled again: filling them allocates only
+/// while they grow.
+#[derive(Debug, Default)]
+pub struct QuantizedRows {
+    rows: usize,
+    cols: usize,
+    pub(crate) values: Vec<i8>,
+    /// One per block.
+    pub(crate) scale: Vec<f32>,
+    /// Sums of the integers of each half block and of each block, then the same times the scale.
+    pub(crate) sum16: Vec<f32>,
+    pub(crate) sum32: Vec<f32>,
+    pub(crate) scaled16: Vec<f32>,
+    pub(crate) scaled32: Vec<f32>,
+}
+
+/// Activations of a batch, row-major: what a matrix is multiplied with.
+#[derive(Clone, Copy, Debug)]
+pub struct Rows<'a> {
+    pub(crate) x: &'a [f32],
+    pub(crate) cols: usize,
+    pub(crate) quantized: Option<&'a QuantizedRows>,
+}
+
+impl<'a> Rows<'a> {
+    /// Activations `[rows, cols]` for matrices of floats only.
+    ///
+    /// # Panics
+    /// If `x` is no whole number of rows.
+    pub fn floats(x: &'a [f32], cols: usize) -> Rows<'a> {
+        assert!(cols > 0 && x.len().is_multiple_of(cols), "{} values in rows of {cols}", x.len());
+        Rows { x, cols, quantized: None }
+    }
+
+    /// Number of rows.
+    pub fn rows(&self) -> usize {
+        self.x.len() / self.cols
+    }
+
+    /// Length of a row.
+    pub fn cols(&self) -> usize {
+        self.cols
+    }
+}
+
+impl QuantizedRows {
+    /// Empty buffers.
+    pub fn new() -> QuantizedRows {
+        QuantizedRows::default()
+    }
+
+    /// Quantizes the activations `x`, `[rows, cols]`. A block with an infinity or NaN in it makes
+    /// every product that it enters NaN.
+    ///
+    /// # Panics
+    /// If `x` is no whole number of rows, or `cols` no multiple of 32.
+    pub fn quantize<'a>(&'a mut self, pool: &Pool, x: &'a [f32], cols: usize) -> Rows<'a> {
+        assert!(cols > 0 && x.len().is_multiple_of(cols), "{} values in rows of {cols}", x.len());
+        assert!(cols.is_multiple_of(BLOCK), "rows of {cols} are no multiple of {BLOCK}");
+        (self.rows, self.cols) = (x.len() / cols, cols);
+        let blocks = x.len() / BLOCK;
+        self.values.resize(x.len(), 0);
+        for halves in [&mut self.sum16, &mut self.scaled16] {
+            halves.resize(2 * blocks, 0.0);
+        }
+        for wholes in [&mut self.scale, &mut self.sum32, &mut self.scaled32] {
+            wholes.resize(blocks, 0.0);
+        }
+
+        // A few kilobytes each: less is not worth waking a thread for.
+        let rows_each = (8192 / cols).max(1);
+        let tasks = self.rows.div_ceil(rows_each);
+        let values = Disjoint::new(&mut self.values);
+        let (scale, sum32) = (Disjoint::new(&mut self.scale), Disjoint::new(&mut self.sum32));
+        let (sum16, scaled16) = (Disjoint::new(&mut self.sum16), Disjoint::new(&mut self.scaled16));
+        let scaled32 = Disjoint::new(&mut self.scaled32);
+        let isa = pool.isa();
+        pool.run(tasks, |task, _| {
+            let start = task * rows_each * cols;
+            let end = (start + rows_each * cols).min(x.len());
+            let (first, last) = (start / BLOCK, end / BLOCK);
+            // SAFETY: tasks have distinct ranges of whole blocks.
+            let part = unsafe {
+                Blocks {
+                    values: values.part(start..end),
+                    scale: scale.part(first..last),
+                    sum16: sum16.part(2 * first..2 * last),
+                    sum32: sum32.part(first..last),
+                    scaled16: scaled16.part(2 * first..2 * last),
+                    scaled32: scaled32.part(first..last),
+                }
+            };
+            quantize_blocks(isa, &x[start..end], part);
+        });
+        Rows { x, cols, quantized: Some(self) }
+    }
+}
+
+/// Consecutive blocks of a [`QuantizedRows`].
+struct Blocks<'a> {
+    values: &'a mut [i8],
+    scale: &'a mut [f32],
+    sum16: &'a mut [f32],
+    sum32: &'a mut [f32],
+    scaled16: &'a mut [f32],
+    scaled32: &'a mut [f32],
+}
+
+fn quantize_blocks(isa: Isa, x: &[f32], out: Blocks<'_>) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        #[target_feature(enable = "avx2,fma")]
+        fn with_avx2(x: &[f32], out: Blocks<'_>) {
+            each_block(x, out);
+        }
+        if matches!(isa, Isa::Avx2 | Isa::Avx512) {
+            // SAFETY: a pool's instruction set is one that the machine has.
+            unsafe { with_avx2(x, out) };
+            return;
+        }
+    }
+    let _ = isa;
+    each_block(x, out);
+}
+
+#[inline(always)]
+fn each_block(x: &[f32], out: Blocks<'_>) {
+    let blocks = x.as_chunks::<BLOCK>().0.iter().zip(out.values.as_chunks_mut::<BLOCK>().0);
+    for (i, (x, values)) in blocks.enumerate() {
+        let scale = quantize_block(x, values);
+        let sum = |half: &[i8]| half.iter().map(|&v| i32::from(v)).sum::<i32>() as f32;
+        let (low, high) = (sum(&values[..16]), sum(&values[16..]));
+        out.scale[i] = scale;
+        (out.sum16[2 * i], out.sum16[2 * i + 1]) = (low, high);
+        (out.scaled16[2 * i], out.scaled16[2 * i + 1]) = (scale * low, scale * high);
+        out.sum32[i] = low + high;
+        out.scaled32[i] = scale * (low + high);
+    }
+}
+
+/// Rounds to the nearest multiple of the block's scale, which maps its largest value to 127.
+#[inline(always)]
+fn quantize_block(x: &[f32; BLOCK], out: &mut [i8; BLOCK]) -> f32 {
+    // Magnitudes compare like the integers that their bits are, infinities and NaN last.
+    let largest = x.iter().map(|v| (v.to_bits() & 0x7fff_ffff) as i32).max().unwrap_or(0);
+    let largest = f32::from_bits(largest as u32);
+    if !largest.is_finite() {
+        *out = [0; BLOCK];
+        return f32::NAN;
+    }
+    // What is too small to be divided by counts as zero.
+    let (scale, inverse) =
+        if largest > 1e-36 { (largest / 127.0, 127.0 / largest) } else { (0.0, 0.0) };
+    for (out, &v) in out.iter_mut().zip(x) {
+        // Adding 1.5 * 2^23 leaves the integer nearest to the product in the low bits.
+        let shifted = v * inverse + 12_582_912.0;
+        *out = (shifted.to_bits() as i32).wrapping_sub(0x4b40_0000) as i8;
+    }
+    scale
+}
+
+#[cfg(test)]
+mod tests;

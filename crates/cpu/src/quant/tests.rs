@@ -1,0 +1,82 @@
+use super::*;
+
+fn pool(isa: Isa) -> Pool {
+    Pool::new(2, isa).unwrap()
+}
+
+fn wave(n: usize) -> Vec<f32> {
+    (0..n).map(|i| ((i * i % 997) as f32 * 0.37).sin() * (1.0 + (i % 13) as f32)).collect()
+}
+
+#[test]
+fn values_are_within_half_a_step() {
+    for isa in Isa::available() {
+        let x = wave(3 * 576);
+        let mut q = QuantizedRows::new();
+        assert_eq!(q.quantize(&pool(isa), &x, 576).rows(), 3);
+        for (i, &v) in x.iter().enumerate() {
+            let scale = q.scale[i / BLOCK];
+            let error = (f32::from(q.values[i]) * scale - v).abs();
+            assert!(error <= scale * 0.50001, "{isa}: {v} became {} * {scale}", q.values[i]);
+        }
+        assert!(q.values.iter().all(|&v| v != -128));
+    }
+}
+
+#[test]
+fn sums_are_those_of_the_integers() {
+    let x = wave(64);
+    let mut q = QuantizedRows::new();
+    q.quantize(&pool(Isa::Portable), &x, 64);
+    for half in 0..4 {
+        let values = &q.values[16 * half..16 * half + 16];
+        let sum: i32 = values.iter().map(|&v| i32::from(v)).sum();
+        assert_eq!(q.sum16[half], sum as f32);
+        assert_eq!(q.scaled16[half], sum as f32 * q.scale[half / 2]);
+    }
+    assert_eq!(q.sum32[1], q.sum16[2] + q.sum16[3]);
+    assert_eq!(q.scaled32[1], q.sum32[1] * q.scale[1]);
+}
+
+#[test]
+fn zeros_tiny_and_special_values() {
+    for isa in Isa::available() {
+        let mut x = vec![0.0f32; 5 * BLOCK];
+        x[BLOCK] = 1e-40;
+        x[2 * BLOCK] = f32::NAN;
+        x[3 * BLOCK + 7] = f32::NEG_INFINITY;
+        x[4 * BLOCK] = f32::MAX;
+        let mut q = QuantizedRows::new();
+        q.quantize(&pool(isa), &x, BLOCK);
+        assert_eq!(q.scale[..2], [0.0, 0.0]);
+        assert!(q.scale[2].is_nan() && q.scale[3].is_nan());
+        assert_eq!(q.values[4 * BLOCK], 127);
+        assert!(q.values[..4 * BLOCK].iter().all(|&v| v == 0));
+    }
+}
+
+#[test]
+fn all_instruction_sets_and_batches_agree_bit_for_bit() {
+    let x = wave(33 * 96);
+    let mut expected = QuantizedRows::new();
+    expected.quantize(&pool(Isa::Portable), &x, 96);
+    for isa in Isa::available() {
+        for rows in [1, 2, 31, 33] {
+            let mut q = QuantizedRows::new();
+            q.quantize(&pool(isa), &x[..rows * 96], 96);
+            assert_eq!(q.values[..], expected.values[..rows * 96], "{isa}");
+            assert_eq!(q.scale[..], expected.scale[..rows * 3], "{isa}");
+        }
+    }
+}
+
+#[test]
+fn refilling_does_not_move_the_buffers() {
+    let (pool, x) = (pool(Isa::detect()), wave(8 * 64));
+    let mut q = QuantizedRows::new();
+    q.quantize(&pool, &x, 64);
+    let before = q.values.as_ptr();
+    q.quantize(&pool, &x[..64], 64);
+    q.quantize(&pool, &x, 64);
+    assert_eq!(q.values.as_ptr(), before);
+}
