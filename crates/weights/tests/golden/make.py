@@ -1,19 +1,24 @@
 #!/usr/bin/env python3
-"""Writes the golden files beside it with independent programs: gguf, safetensors, mlx, numpy.
+"""Writes the golden files beside it with independent programs.
 
-    pip install gguf safetensors mlx numpy && python make.py
+    pip install gguf safetensors mlx numpy torch transformers && python make.py
 
 Everything is seeded, so a second run changes nothing.
 """
 
+import json
 import shutil
 from pathlib import Path
 
+import mlx.core as mx
 import numpy as np
+import torch
 from gguf import GGMLQuantizationType as T
 from gguf import GGUFValueType as V
 from gguf import GGUFWriter
 from gguf import GGML_QUANT_SIZES, quants
+from safetensors.numpy import save_file
+from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
 HERE = Path(__file__).parent
 
@@ -108,6 +113,88 @@ def gguf(folder):
     finish(w)
 
 
+def sharded(folder):
+    """Two shards with an index: plain types, and some that are not computed with."""
+    one, two = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
+    values = (np.arange(6) / 4 - 0.5).reshape(2, 3)
+    first = {
+        "a.f32": values.astype(np.float32),
+        "a.f16": values.astype(np.float16),
+        "a.f64": values,
+        "a.i64": np.arange(3),
+        "a.scalar": np.array(2.5, np.float32),
+    }
+    second = {"b.bf16": mx.array(values, dtype=mx.bfloat16), "b.u8": mx.array([1], mx.uint8)}
+    save_file(first, folder / one, {"format": "np"})
+    mx.save_safetensors(str(folder / two), second, {"format": "mlx"})
+    index = {n: one for n in first} | {n: two for n in second}
+    write_json(folder / "model.safetensors.index.json", {"metadata": {}, "weight_map": index})
+    write_json(folder / "config.json", {"model_type": "tiny"})
+
+
+def mlx(folder):
+    """`model.safetensors`: a matrix in each of MLX's formats, each a layer of its own;
+    `expected/model.safetensors`: what MLX decodes them to, as float32."""
+    rng = np.random.default_rng(3)
+    config = {"group_size": 64, "bits": 4, "mode": "affine"}
+    stored, expected = {}, {}
+
+    def add(layer, w, mode="affine", **how):
+        q, scales, *biases = mx.quantize(w, mode=mode, **how)
+        if biases and w.shape[0] == 3:
+            # A row of odd scales, a row of odd biases.
+            odd = mx.array([np.nan, np.inf, -0.0, 6e-8][: scales.shape[-1]]).astype(scales.dtype)
+            scales[1, : odd.shape[0]] = odd
+            biases[0][2, : odd.shape[0]] = odd
+        values = mx.dequantize(q, scales, *biases, mode=mode, **how)
+        stored.update({f"{layer}.weight": q, f"{layer}.scales": scales})
+        if biases:
+            stored[f"{layer}.biases"] = biases[0]
+        expected[f"{layer}.weight"] = values.astype(mx.float32)
+        if (mode, how) != ("affine", {"bits": 4, "group_size": 64}):
+            config[layer] = how | {"mode": mode}
+
+    def matrix(*shape, dtype=mx.float32):
+        return mx.array(rng.normal(size=shape).astype(np.float32) * 0.1).astype(dtype)
+
+    for name, dtype in {"f32": mx.float32, "f16": mx.float16, "bf16": mx.bfloat16}.items():
+        for bits in [2, 3, 4, 5, 6, 8]:
+            for group_size in [32, 64, 128]:
+                w = matrix(3, 128, dtype=dtype)
+                add(f"{name}.b{bits}.g{group_size}", w, bits=bits, group_size=group_size)
+    add("experts", matrix(2, 4, 64), bits=4, group_size=64)
+    add("mxfp4", matrix(2, 64, dtype=mx.bfloat16), mode="mxfp4", bits=4, group_size=32)
+    add("mxfp8", matrix(2, 64, dtype=mx.bfloat16), mode="mxfp8", bits=8, group_size=32)
+    add("nvfp4", matrix(2, 64, dtype=mx.bfloat16), mode="nvfp4", bits=4, group_size=16)
+    stored["norm.weight"] = expected["norm.weight"] = matrix(8)
+    config["norm"] = False
+
+    (folder / "expected").mkdir()
+    mx.save_safetensors(str(folder / "model.safetensors"), stored, {"format": "mlx"})
+    mx.save_safetensors(str(folder / "expected" / "model.safetensors"), expected)
+    write_json(folder / "config.json", {"quantization": config, "quantization_config": config})
+
+
+def gpt_oss(folder):
+    """Experts in gpt-oss's MXFP4, and what transformers decodes them to."""
+    rng = np.random.default_rng(4)
+    experts, rows, groups = 2, 3, 2
+    blocks = rng.integers(0, 256, (experts, rows, groups, 16), dtype=np.uint8)
+    scales = rng.integers(110, 140, (experts, rows, groups), dtype=np.uint8)
+    bias = np.zeros((experts, rows), np.float32)
+    stored = {"up_proj_blocks": blocks, "up_proj_scales": scales, "up_proj_bias": bias}
+    save_file(stored, folder / "model.safetensors")
+    # It gives them transposed.
+    values = convert_moe_packed_tensors(torch.from_numpy(blocks), torch.from_numpy(scales))
+    values = values.transpose(1, 2).float().numpy()
+    (folder / "expected").mkdir()
+    save_file({"up_proj": np.ascontiguousarray(values)}, folder / "expected" / "model.safetensors")
+
+
+def write_json(path, value):
+    path.write_text(json.dumps(value, indent=1) + "\n")
+
+
 def finish(writer):
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -116,7 +203,7 @@ def finish(writer):
 
 
 def main():
-    for make in [dequantize, quantize, gguf]:
+    for make in [dequantize, quantize, gguf, sharded, mlx, gpt_oss]:
         folder = HERE / make.__name__
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
