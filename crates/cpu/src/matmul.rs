@@ -11,6 +11,8 @@
 //! ways add up the same numbers in the same order, so a token's result does not depend on the
 //! batch it came in.
 
+#[cfg(target_arch = "x86_64")]
+mod avx2;
 mod float;
 mod formats;
 mod matrix;

@@ -40,6 +40,9 @@ impl Buffer {
 pub(super) struct Scratch {
     /// Integers of one or more rows, in file order.
     pub(super) linear: Buffer,
+    /// Integers of panels, in kernel order.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+    pub(super) packed: Buffer,
     /// Scales, or rows of floats.
     pub(super) scale: Buffer,
     /// Minima.

@@ -2,8 +2,6 @@
 
 use std::ops::Range;
 
-use baton_weights::DType;
-
 use super::matrix::Matrix;
 use super::scratch::{Scratch, with_scratch};
 use super::{Epilogue, float, portable};
@@ -142,9 +140,11 @@ fn panel_rows(isa: Isa) -> usize {
 }
 
 fn dispatch(isa: Isa, work: &Work<'_>, scratch: &mut Scratch) {
-    if let DType::F32 | DType::F16 | DType::BF16 = work.job.matrix.dtype() {
-        float::run(isa, work, scratch);
-    } else {
-        portable::run(work, scratch);
+    match isa {
+        _ if work.job.matrix.is_float() => float::run(isa, work, scratch),
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a pool's instruction set is one that the machine has.
+        Isa::Avx2 => unsafe { super::avx2::run(work, scratch) },
+        _ => portable::run(work, scratch),
     }
 }

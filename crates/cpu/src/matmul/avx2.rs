@@ -1,0 +1,407 @@
+//! The integer kernels for AVX2: panels of eight matrix rows, one to a 32-bit lane.
+//!
+//! Bytes are multiplied by `vpmaddubsw`, unsigned by signed, whose sums of two products must not
+//! exceed 16 bits. Activations are within ±127 and unsigned weights at most 63, so they never do;
+//! how many such sums may be added before they are widened is worked out from `Format::MAX` at
+//! compile time. Signed weights are up to 128 in magnitude: 2 * 128 * 127 just fits.
+
+mod load;
+
+use std::arch::x86_64::*;
+
+use super::formats::{BLOCK, Format, Scales, with_format};
+use super::scratch::Scratch;
+use super::work::Work;
+use load::Load;
+
+/// Rows of a panel.
+const ROWS: usize = 8;
+/// Tokens that meet a packed panel together.
+const TILE: usize = 4;
+/// Most tokens for which weights are read from the file's bytes each time, not packed first.
+const MOST_DIRECT: usize = 3;
+/// Bytes of packed panels that are used together: what the caches near the core hold.
+const PACKED_BYTES: usize = 24 << 10;
+/// Packed bytes of a block of all rows of a panel.
+const PACKED_BLOCK: usize = ROWS * BLOCK;
+
+/// Does the work, which is of a quantized format.
+///
+/// # Safety
+/// The machine must have AVX2, FMA and F16C.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) unsafe fn run(work: &Work<'_>, scratch: &mut Scratch) {
+    // SAFETY: the same features are demanded of the caller.
+    with_format!(work.job.matrix.dtype(), F => unsafe { each_panel::<F>(work, scratch) },
+        else unreachable!("floats have a kernel of their own"));
+}
+
+/// Where the parts of one activation row lie.
+#[derive(Clone, Copy)]
+struct Token {
+    values: *const i8,
+    scale: *const f32,
+    sum: *const f32,
+    scaled: *const f32,
+}
+
+impl Token {
+    fn new<F: Format>(work: &Work<'_>, token: usize) -> Token {
+        let x = work.x.quantized.expect("checked before");
+        let (row, cols) = (work.job.tokens.row(token), work.x.cols);
+        let (sum, scaled) =
+            if F::GROUP == BLOCK { (&x.sum32, &x.scaled32) } else { (&x.sum16, &x.scaled16) };
+        let groups = row * (cols / F::GROUP)..(row + 1) * (cols / F::GROUP);
+        Token {
+            values: x.values[row * cols..(row + 1) * cols].as_ptr(),
+            scale: x.scale[row * (cols / BLOCK)..(row + 1) * (cols / BLOCK)].as_ptr(),
+            sum: sum[groups.clone()].as_ptr(),
+            scaled: scaled[groups].as_ptr(),
+        }
+    }
+}
+
+/// Scales and minima of a panel, eight for each group.
+#[derive(Clone, Copy)]
+struct PanelScales {
+    scale: *const f32,
+    min: *const f32,
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn each_panel<F: Load>(work: &Work<'_>, scratch: &mut Scratch) {
+    let tokens = work.job.tokens.len();
+    let (blocks, groups) = (work.x.cols / BLOCK, work.x.cols / F::GROUP);
+    let together =
+        if tokens <= MOST_DIRECT { 1 } else { (PACKED_BYTES / (blocks * PACKED_BLOCK)).max(1) };
+    let Scratch { linear, packed, scale, min } = scratch;
+    let packed =
+        packed.bytes(if tokens <= MOST_DIRECT { 0 } else { together * ROWS * work.x.cols });
+    let scale = scale.floats(together * groups * ROWS);
+    let min = min.floats(if F::MIN { together * groups * ROWS } else { 0 });
+    let linear = linear.bytes(if F::LINEAR { ROWS * work.x.cols } else { 0 });
+
+    for first in work.rows.clone().step_by(together * ROWS) {
+        let last = (first + together * ROWS).min(work.rows.end);
+        for (i, row) in (first..last).step_by(ROWS).enumerate() {
+            let at = i * groups * ROWS;
+            let min = if F::MIN { &mut min[at..at + groups * ROWS] } else { &mut min[..] };
+            let rows = open_panel::<F>(work, row, linear, &mut scale[at..at + groups * ROWS], min);
+            if tokens <= MOST_DIRECT {
+                let scales = PanelScales { scale: scale.as_ptr(), min: min.as_ptr() };
+                // SAFETY: `rows` and `scales` are of whole rows of the matrix.
+                unsafe { direct_tokens::<F>(work, row, &rows, scales) };
+            } else {
+                let packed = &mut packed[i * ROWS * work.x.cols..(i + 1) * ROWS * work.x.cols];
+                // SAFETY: `rows` are whole rows, `packed` holds eight of them.
+                unsafe { pack::<F>(&rows, blocks, packed.as_mut_ptr()) };
+            }
+        }
+        if tokens <= MOST_DIRECT {
+            continue;
+        }
+        for token in (0..tokens).step_by(TILE) {
+            for (i, row) in (first..last).step_by(ROWS).enumerate() {
+                let panel = packed[i * ROWS * work.x.cols..].as_ptr();
+                let scales = PanelScales {
+                    scale: scale[i * groups * ROWS..].as_ptr(),
+                    min: if F::MIN { min[i * groups * ROWS..].as_ptr() } else { min.as_ptr() },
+                };
+                // SAFETY: panel and scales were written above, and are of whole rows.
+                unsafe {
+                    match tokens - token {
+                        1 => tile::<F, 1>(work, row, token, panel, scales),
+                        2 => tile::<F, 2>(work, row, token, panel, scales),
+                        3 => tile::<F, 3>(work, row, token, panel, scales),
+                        _ => tile::<F, TILE>(work, row, token, panel, scales),
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Reads the scales of the panel that starts at `first`, and its values if they cannot be used as
+/// they lie in the file. Returns where each row's values are; rows past the end repeat the last.
+#[target_feature(enable = "avx2,fma,f16c")]
+fn open_panel<F: Load>(
+    work: &Work<'_>,
+    first: usize,
+    linear: &mut [u8],
+    scale: &mut [f32],
+    min: &mut [f32],
+) -> [*const u8; ROWS] {
+    std::array::from_fn(|i| {
+        let row = work.job.matrix.row((first + i).min(work.rows.end - 1));
+        let min = if F::MIN { &mut min[i..] } else { &mut [] };
+        F::scales(&row, &mut Scales { scale: &mut scale[i..], min, stride: ROWS });
+        if F::LINEAR {
+            let values = &mut linear[i * work.x.cols..(i + 1) * work.x.cols];
+            F::values(&row, values);
+            values.as_ptr()
+        } else {
+            row.data.as_ptr()
+        }
+    })
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn direct_tokens<F: Load>(
+    work: &Work<'_>,
+    row: usize,
+    rows: &[*const u8; ROWS],
+    scales: PanelScales,
+) {
+    // SAFETY: passed on.
+    unsafe {
+        match work.job.tokens.len() {
+            1 => direct::<F, 1>(work, row, rows, scales),
+            2 => direct::<F, 2>(work, row, rows, scales),
+            _ => direct::<F, MOST_DIRECT>(work, row, rows, scales),
+        }
+    }
+}
+
+/// Products of all `T` tokens with a panel whose values lie as in the file.
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn direct<F: Load, const T: usize>(
+    work: &Work<'_>,
+    row: usize,
+    rows: &[*const u8; ROWS],
+    scales: PanelScales,
+) {
+    let tokens: [Token; T] = std::array::from_fn(|t| Token::new::<F>(work, t));
+    let mut totals = [_mm256_setzero_ps(); T];
+    for block in 0..work.x.cols / BLOCK {
+        let mut low = [_mm256_setzero_si256(); 4];
+        let mut high = low;
+        for i in 0..4 {
+            // SAFETY: block `block` is inside the rows.
+            (low[i], high[i]) = unsafe { F::pair(rows[i], rows[i + 4], block) };
+        }
+        for (token, total) in tokens.iter().zip(&mut totals) {
+            // SAFETY: block `block` is inside the activation row, and its groups inside the scales.
+            unsafe {
+                let x = token.values.add(block * BLOCK).cast();
+                let x_low = _mm256_broadcastsi128_si256(_mm_loadu_si128(x));
+                let x_high = _mm256_broadcastsi128_si256(_mm_loadu_si128(x.add(1)));
+                if F::GROUP == BLOCK {
+                    let sums = lane_sums_32::<F>(&low, &high, x_low, x_high);
+                    *total = add_group::<F>(*total, sums, token, scales, block);
+                } else {
+                    let sums = lane_sums_16::<F>(&low, x_low);
+                    *total = add_group::<F>(*total, sums, token, scales, 2 * block);
+                    let sums = lane_sums_16::<F>(&high, x_high);
+                    *total = add_group::<F>(*total, sums, token, scales, 2 * block + 1);
+                }
+            }
+        }
+    }
+    store(work, row, 0, totals);
+}
+
+/// Products of `T` tokens from `token` on with a packed panel.
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn tile<F: Load, const T: usize>(
+    work: &Work<'_>,
+    row: usize,
+    token: usize,
+    panel: *const u8,
+    scales: PanelScales,
+) {
+    let tokens: [Token; T] = std::array::from_fn(|t| Token::new::<F>(work, token + t));
+    let mut totals = [_mm256_setzero_ps(); T];
+    for group in 0..work.x.cols / F::GROUP {
+        // SAFETY: group `group` is inside the panel, the activation rows and the scales.
+        unsafe {
+            let panel = panel.add(group * F::GROUP * ROWS);
+            let sums = group_sums::<F, T>(panel, &tokens, group * F::GROUP);
+            for ((total, sums), token) in totals.iter_mut().zip(sums).zip(&tokens) {
+                *total = add_group::<F>(*total, sums, token, scales, group);
+            }
+        }
+    }
+    store(work, row, token, totals);
+}
+
+/// For each of `T` tokens, the integer sums of one group for the eight rows of a packed panel.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn group_sums<F: Load, const T: usize>(
+    panel: *const u8,
+    tokens: &[Token; T],
+    first: usize,
+) -> [__m256i; T] {
+    // Steps of four values whose products' sums may be added in 16 bits.
+    let steps = F::GROUP / 4;
+    let narrow = (i16::MAX as i32 / (2 * F::MAX * 127)).clamp(1, steps as i32) as usize;
+    let ones = _mm256_set1_epi16(1);
+    let mut wide = [_mm256_setzero_si256(); T];
+    let mut step = 0;
+    while step < steps {
+        let mut sums = [_mm256_setzero_si256(); T];
+        let end = (step + narrow).min(steps);
+        while step < end {
+            // SAFETY: the step is inside the panel's and the rows' group.
+            let w = unsafe { _mm256_loadu_si256(panel.add(step * 4 * ROWS).cast()) };
+            for (sums, token) in sums.iter_mut().zip(tokens) {
+                // SAFETY: as above.
+                let x = unsafe {
+                    let x: *const i32 = token.values.add(first + 4 * step).cast();
+                    _mm256_set1_epi32(x.read_unaligned())
+                };
+                *sums = _mm256_add_epi16(*sums, multiply::<F>(w, x));
+            }
+            step += 1;
+        }
+        for (wide, sums) in wide.iter_mut().zip(sums) {
+            *wide = _mm256_add_epi32(*wide, _mm256_madd_epi16(sums, ones));
+        }
+    }
+    wide
+}
+
+/// Sums of two products each, as 16-bit integers.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn multiply<F: Format>(w: __m256i, x: __m256i) -> __m256i {
+    if F::SIGNED {
+        _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w))
+    } else {
+        _mm256_maddubs_epi16(w, x)
+    }
+}
+
+/// Integer sums of a block for each row. Vector `i` holds row `i` and, in its upper half, row
+/// `i + 4`.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn lane_sums_32<F: Format>(
+    low: &[__m256i; 4],
+    high: &[__m256i; 4],
+    x_low: __m256i,
+    x_high: __m256i,
+) -> __m256i {
+    let mut sums = [_mm256_setzero_si256(); 4];
+    let largest = 4 * F::MAX * 127;
+    for i in 0..4 {
+        let (a, b) = (multiply::<F>(low[i], x_low), multiply::<F>(high[i], x_high));
+        sums[i] = if largest <= i16::MAX as i32 {
+            _mm256_add_epi16(a, b)
+        } else {
+            let ones = _mm256_set1_epi16(1);
+            _mm256_add_epi32(_mm256_madd_epi16(a, ones), _mm256_madd_epi16(b, ones))
+        };
+    }
+    gather_rows(sums, largest, largest > i16::MAX as i32)
+}
+
+/// As [`lane_sums_32`] for half a block.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn lane_sums_16<F: Format>(w: &[__m256i; 4], x: __m256i) -> __m256i {
+    let sums = [
+        multiply::<F>(w[0], x),
+        multiply::<F>(w[1], x),
+        multiply::<F>(w[2], x),
+        multiply::<F>(w[3], x),
+    ];
+    gather_rows(sums, 2 * F::MAX * 127, false)
+}
+
+/// Adds up each half of each vector, giving the eight sums in the order of the rows. Elements are
+/// 16-bit integers of at most `largest` in magnitude, or 32-bit ones if `wide`.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn gather_rows(v: [__m256i; 4], largest: i32, wide: bool) -> __m256i {
+    let ones = _mm256_set1_epi16(1);
+    let pairs = |a, b| (_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
+    let ((a, b), (c, d)) = (pairs(v[0], v[1]), pairs(v[2], v[3]));
+    let fours = |a, b| (_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b));
+    if wide {
+        let (a, b) = fours(_mm256_add_epi32(a, b), _mm256_add_epi32(c, d));
+        return _mm256_add_epi32(a, b);
+    }
+    if 2 * largest > i16::MAX as i32 {
+        let v = v.map(|v| _mm256_madd_epi16(v, ones));
+        let ((a, b), (c, d)) = (pairs(v[0], v[1]), pairs(v[2], v[3]));
+        let (a, b) = fours(_mm256_add_epi32(a, b), _mm256_add_epi32(c, d));
+        return _mm256_add_epi32(a, b);
+    }
+    let (a, c) = (_mm256_add_epi16(a, b), _mm256_add_epi16(c, d));
+    if 4 * largest > i16::MAX as i32 {
+        let (a, b) = fours(_mm256_madd_epi16(a, ones), _mm256_madd_epi16(c, ones));
+        return _mm256_add_epi32(a, b);
+    }
+    let (a, b) = fours(a, c);
+    _mm256_madd_epi16(_mm256_add_epi16(a, b), ones)
+}
+
+/// Adds one group's sums, scaled, to the totals of the eight rows.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn add_group<F: Format>(
+    total: __m256,
+    sums: __m256i,
+    token: &Token,
+    scales: PanelScales,
+    group: usize,
+) -> __m256 {
+    // SAFETY: the caller's group is inside the activation row and the panel.
+    unsafe {
+        let mut sums = _mm256_cvtepi32_ps(sums);
+        if F::OFFSET != 0 {
+            let x_sum = _mm256_set1_ps(*token.sum.add(group));
+            sums = _mm256_fnmadd_ps(_mm256_set1_ps(F::OFFSET as f32), x_sum, sums);
+        }
+        let x_scale = _mm256_set1_ps(*token.scale.add(group * F::GROUP / BLOCK));
+        let scale = _mm256_mul_ps(_mm256_loadu_ps(scales.scale.add(group * ROWS)), x_scale);
+        let total = _mm256_fmadd_ps(scale, sums, total);
+        if !F::MIN {
+            return total;
+        }
+        let min = _mm256_loadu_ps(scales.min.add(group * ROWS));
+        _mm256_fmadd_ps(min, _mm256_set1_ps(*token.scaled.add(group)), total)
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn store<const T: usize>(work: &Work<'_>, row: usize, token: usize, totals: [__m256; T]) {
+    for (t, total) in totals.into_iter().enumerate() {
+        let mut products = [0.0f32; ROWS];
+        // SAFETY: the array holds eight floats.
+        unsafe { _mm256_storeu_ps(products.as_mut_ptr(), total) };
+        work.store(token + t, row, &products);
+    }
+}
+
+/// Writes a panel's values so that a vector holds four consecutive ones of each of the eight rows.
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn pack<F: Load>(rows: &[*const u8; ROWS], blocks: usize, out: *mut u8) {
+    for block in 0..blocks {
+        let mut low = [_mm256_setzero_si256(); 4];
+        let mut high = low;
+        for i in 0..4 {
+            // SAFETY: the block is inside the rows.
+            (low[i], high[i]) = unsafe { F::pair(rows[i], rows[i + 4], block) };
+        }
+        for (half, v) in [low, high].into_iter().enumerate() {
+            let (a, b) = (_mm256_unpacklo_epi32(v[0], v[1]), _mm256_unpackhi_epi32(v[0], v[1]));
+            let (c, d) = (_mm256_unpacklo_epi32(v[2], v[3]), _mm256_unpackhi_epi32(v[2], v[3]));
+            let steps = [
+                _mm256_unpacklo_epi64(a, c),
+                _mm256_unpackhi_epi64(a, c),
+                _mm256_unpacklo_epi64(b, d),
+                _mm256_unpackhi_epi64(b, d),
+            ];
+            for (i, step) in steps.into_iter().enumerate() {
+                // SAFETY: `out` has room for all blocks.
+                unsafe {
+                    let out = out.add(block * PACKED_BLOCK + (4 * half + i) * 4 * ROWS);
+                    _mm256_storeu_si256(out.cast(), step);
+                }
+            }
+        }
+    }
+}
