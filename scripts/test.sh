@@ -1,0 +1,111 @@
+#!/usr/bin/env bash
+# Installs what the tests need where it is missing, then checks everything.
+#
+#   scripts/test.sh            all steps
+#   scripts/test.sh STEP...    some of them: lint test paths smoke fuzz arm mac
+#
+# As root on Debian missing system packages are installed; elsewhere they are named and the step fails.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+export BATON_TEST_DATA="${BATON_TEST_DATA:-$PWD/target/test-data}"
+export CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-never}"
+# Artefacts are built once: incremental files only cost time and disk here.
+export CARGO_INCREMENTAL=0
+target="${CARGO_TARGET_DIR:-$PWD/target}"
+fuzz_seconds="${BATON_FUZZ_SECONDS:-20}"
+
+say() { printf '\n== %s (%ss) ==\n' "$1" "$SECONDS"; }
+
+# need COMMAND PACKAGE: makes sure that a command is there.
+need() {
+    command -v "$1" >/dev/null 2>&1 && return
+    packages "$2"
+}
+
+packages() {
+    if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null 2>&1; then
+        echo "error: these tests need: $*; install it and run this script again" >&2
+        exit 1
+    fi
+    [ -n "${apt_updated:-}" ] || apt-get -qq update
+    apt_updated=1
+    DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "$@" >/dev/null
+}
+
+step_lint() {
+    say "format, lints, documentation"
+    cargo fmt --all --check
+    cargo clippy --quiet --locked --workspace --all-targets -- -D warnings
+    RUSTDOCFLAGS="-D warnings" cargo doc --quiet --locked --workspace --no-deps
+}
+
+test_data() {
+    need cc gcc
+    need python3 python3-pip
+    need npm npm
+    scripts/test-data.sh
+}
+
+step_test() {
+    test_data
+    say "tests"
+    cargo test --locked --workspace
+}
+
+# The kernels once more on every path that this machine has but does not choose by itself.
+step_paths() {
+    local path
+    for path in portable avx2; do
+        say "CPU kernels, forced to $path"
+        BATON_CPU=$path cargo test --quiet --locked -p baton-cpu
+    done
+}
+
+step_smoke() {
+    test_data
+    say "the README's first command"
+    cargo build --quiet --release --locked
+    local home
+    home="$(mktemp -d)"
+    BATON_HOME="$home" "$target/release/baton" run "Why is the sky blue?" | tee "$home/answer"
+    grep -qi "light" "$home/answer"
+    rm -rf "$home"
+}
+
+step_fuzz() {
+    say "fuzzing, $fuzz_seconds s a target"
+    command -v cargo-fuzz >/dev/null 2>&1 || cargo install --quiet --locked cargo-fuzz
+    scripts/fuzz.sh "$fuzz_seconds"
+}
+
+# Debian's second toolchain carries the sources of its standard library, so that it can build for
+# machines that this one is not.
+cross() {
+    RUSTC=/usr/bin/rustc RUSTC_BOOTSTRAP=1 cargo \
+        -Z build-std=core,alloc,std,panic_unwind,proc_macro,test "$@"
+}
+
+step_arm() {
+    packages rustc-web rust-web-src gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
+    say "NEON kernels under emulation"
+    CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
+        CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64 -L /usr/aarch64-linux-gnu -cpu max" \
+        cross test --quiet --locked -p baton-cpu --lib \
+        --target aarch64-unknown-linux-gnu --target-dir "$target/arm"
+}
+
+step_mac() {
+    packages rustc-web rust-web-src
+    say "type check for macOS"
+    cross check --quiet --locked -p baton-engine --target aarch64-apple-darwin \
+        --target-dir "$target/mac"
+}
+
+if [ $# -eq 0 ]; then
+    set -- lint test paths smoke fuzz arm mac
+fi
+for step in "$@"; do
+    "step_$step"
+done
+say "all passed"
