@@ -1,0 +1,72 @@
+//! Models that the user names by a path: a GGUF file, its shards, or a checkpoint folder.
+
+use std::path::{Path, PathBuf};
+
+use super::{LocalFile, LocalModel};
+use crate::hf::RemoteFile;
+use crate::hf::select::{select, shard};
+use crate::{Error, HfRef, Result};
+
+/// Looks at `path` and lists the files of the model there. Their content is left to the loader.
+pub(super) fn open(path: &Path) -> Result<LocalModel> {
+    let data = std::fs::metadata(path)
+        .map_err(|source| Error::NoSuchPath { path: path.into(), source })?;
+    let path = std::path::absolute(path).map_err(Error::io("find", path))?;
+    let none = || Error::NoModelAtPath { path: path.clone() };
+    let (folder, pick) = if data.is_dir() {
+        (path.as_path(), None)
+    } else {
+        let name = path.file_name().and_then(|name| name.to_str()).ok_or_else(none)?;
+        if !name.to_ascii_lowercase().ends_with(".gguf") {
+            return Err(none());
+        }
+        let folder = path.parent().ok_or_else(none)?;
+        if shard(&name[..name.len() - 5]).is_none() {
+            let files = vec![local_file(folder, name, data.len())];
+            return Ok(model(&path, folder, files));
+        }
+        (folder, Some(name.to_owned()))
+    };
+
+    let entries = std::fs::read_dir(folder).map_err(Error::io("read", folder))?;
+    let listed: Vec<_> = entries
+        .flatten()
+        .filter_map(|entry| {
+            let name = entry.file_name().into_string().ok()?;
+            let data = std::fs::metadata(entry.path()).ok().filter(std::fs::Metadata::is_file)?;
+            // A name that the rules for foreign files would refuse is of no model.
+            let name = crate::names::safe_relative(&name, "").ok()?.to_owned();
+            Some(RemoteFile { path: name, size: Some(data.len()), sha256: None })
+        })
+        .collect();
+    let repo = folder.display().to_string();
+    let chosen =
+        select(&HfRef { repo, revision: None, pick }, &listed).map_err(|error| match error {
+            Error::NoModelFiles { .. } => none(),
+            other => other,
+        })?;
+    let files = chosen.iter().map(|file| local_file(folder, &file.path, file.size.unwrap_or(0)));
+    Ok(model(&path, folder, files.collect()))
+}
+
+fn local_file(folder: &Path, name: &str, size: u64) -> LocalFile {
+    LocalFile { name: name.into(), path: folder.join(name), size, sha256: None }
+}
+
+fn model(path: &Path, folder: &Path, files: Vec<LocalFile>) -> LocalModel {
+    LocalModel {
+        name: path.display().to_string(),
+        path: entry_point(folder, &files),
+        size: files.iter().fold(0, |sum, file| sum.saturating_add(file.size)),
+        files,
+        source: None,
+        fetched_at: None,
+        complete: true,
+    }
+}
+
+/// What a loader opens of these files: the first GGUF file, else the folder.
+pub(super) fn entry_point(folder: &Path, files: &[LocalFile]) -> PathBuf {
+    let gguf = files.iter().find(|file| file.name.to_ascii_lowercase().ends_with(".gguf"));
+    gguf.map_or_else(|| folder.to_owned(), |file| file.path.clone())
+}

@@ -1,0 +1,147 @@
+use super::*;
+use crate::Silent;
+
+/// A store with a Hugging Face cache that holds `o/r`, so that models come without network.
+fn store(dir: &Path) -> Store {
+    let snapshot = dir.join("hf/models--o--r/snapshots/abc");
+    std::fs::create_dir_all(dir.join("hf/models--o--r/refs")).unwrap();
+    std::fs::create_dir_all(&snapshot).unwrap();
+    std::fs::write(dir.join("hf/models--o--r/refs/main"), "abc").unwrap();
+    std::fs::write(snapshot.join("M-Q4_0.gguf"), b"GGUF four").unwrap();
+    let mut settings = Settings::at(dir.join("home"));
+    settings.hf_cache = Some(dir.join("hf"));
+    settings.offline = true;
+    Store::with_settings(settings).unwrap()
+}
+
+/// Puts a model with one blob into the store, as a finished download would.
+fn plant(store: &Store, name: &str, bytes: &[u8]) {
+    let digest = Sha256::of(bytes);
+    std::fs::create_dir_all(store.subfolder("blobs").unwrap()).unwrap();
+    std::fs::write(store.blob(&digest), bytes).unwrap();
+    let file = manifest::ManifestFile {
+        name: "m.gguf".into(),
+        size: bytes.len() as u64,
+        sha256: Some(digest),
+        external: None,
+    };
+    let folder = store.folder(name);
+    std::fs::create_dir_all(&folder).unwrap();
+    Manifest::new(name.into(), "test".into(), vec![file]).write(&folder).unwrap();
+}
+
+#[test]
+fn a_cached_model_is_linked_and_its_removal_leaves_the_cache() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store(dir.path());
+    let reference = store.resolve("hf:o/r:Q4_0").unwrap();
+    let model = store.get(&reference, &mut Silent).unwrap();
+    assert_eq!(std::fs::read(&model.path).unwrap(), b"GGUF four");
+    assert_eq!((model.name.as_str(), model.size), ("hf:o/r:Q4_0", 9));
+    assert_eq!(store.list().unwrap(), [model.clone()]);
+    assert_eq!(store.find("hf.co/o/r:Q4_0").unwrap(), Some(model));
+    assert_eq!(store.remove("o/r:Q4_0").unwrap(), 0);
+    assert!(store.list().unwrap().is_empty());
+    assert!(dir.path().join("hf/models--o--r/snapshots/abc/M-Q4_0.gguf").exists());
+    assert!(matches!(store.remove("o/r:Q4_0"), Err(Error::NotInstalled { .. })));
+}
+
+#[test]
+fn shared_bytes_go_with_the_last_model() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store(dir.path());
+    plant(&store, "hf:a/b:Q4_0", b"GGUF shared");
+    plant(&store, "hf:c/d:Q4_0", b"GGUF shared");
+    assert_eq!(store.remove("hf:a/b:Q4_0").unwrap(), 0);
+    let left = store.find("hf:c/d:Q4_0").unwrap().unwrap();
+    assert_eq!(std::fs::read(&left.path).unwrap(), b"GGUF shared");
+    assert_eq!(store.remove("hf:c/d:Q4_0").unwrap(), 11);
+    assert_eq!(std::fs::read_dir(dir.path().join("home/blobs")).unwrap().count(), 0);
+}
+
+#[test]
+fn nothing_outside_the_store_is_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store(dir.path());
+    let mine = dir.path().join("mine.gguf");
+    std::fs::write(&mine, b"GGUF").unwrap();
+    assert!(store.remove(mine.to_str().unwrap()).is_err());
+    for name in ["..", ".", "/", "../home", "hf:../.."] {
+        assert!(store.remove(name).is_err(), "{name}");
+    }
+    // A model whose folder holds a link elsewhere loses the link, not what it points to.
+    plant(&store, "hf:a/b", b"GGUF x");
+    let outside = dir.path().join("outside");
+    std::fs::create_dir(&outside).unwrap();
+    std::fs::write(outside.join("kept"), b"kept").unwrap();
+    std::os::unix::fs::symlink(&outside, store.folder("hf:a/b").join("link")).unwrap();
+    store.remove("hf:a/b").unwrap();
+    assert!(mine.exists() && outside.join("kept").exists());
+}
+
+#[test]
+fn damage_is_shown_and_not_used() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store(dir.path());
+    plant(&store, "hf:a/b", b"GGUF x");
+    std::fs::write(store.blob(&Sha256::of(b"GGUF x")), b"GGU").unwrap();
+    plant(&store, "hf:c/d", b"GGUF y");
+    for text in ["", "{", "{\"version\":9}", "[]"] {
+        std::fs::write(store.folder("hf:c/d").join(manifest::FILE), text).unwrap();
+        let listed = store.list().unwrap();
+        let names: Vec<_> = listed.iter().map(|m| (m.name.as_str(), m.complete)).collect();
+        assert_eq!(names, [("hf:a/b", false), ("hf:c/d", false)]);
+    }
+    assert_eq!(store.find("hf:a/b").unwrap(), None);
+    assert_eq!(store.find("hf:c/d").unwrap(), None);
+    store.remove("hf:c/d").unwrap();
+    assert_eq!(store.list().unwrap().len(), 1);
+}
+
+#[test]
+fn paths_are_opened_in_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store(dir.path());
+    let put = |name: &str| {
+        let path = dir.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, b"GGUF").unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let get = |path: &str| store.get(&store.resolve(path)?, &mut Silent);
+
+    let single = put("single/x.gguf");
+    assert_eq!(get(&single).unwrap().path, Path::new(&single));
+    assert_eq!(get(Path::new(&single).parent().unwrap().to_str().unwrap()).unwrap().size, 4);
+
+    let second = put("split/x-00002-of-00002.gguf");
+    assert!(matches!(get(&second), Err(Error::MissingShard { missing: 1, .. })));
+    let first = put("split/x-00001-of-00002.gguf");
+    let model = get(&second).unwrap();
+    assert_eq!((model.path.as_path(), model.files.len()), (Path::new(&first), 2));
+
+    put("checkpoint/config.json");
+    put("checkpoint/model.safetensors");
+    let folder = dir.path().join("checkpoint");
+    let model = get(folder.to_str().unwrap()).unwrap();
+    assert_eq!((model.path.as_path(), model.files.len()), (folder.as_path(), 2));
+
+    let text = put("text/readme.txt");
+    assert!(matches!(get(&text), Err(Error::NoModelAtPath { .. })));
+    assert!(matches!(
+        get(dir.path().join("text").to_str().unwrap()),
+        Err(Error::NoModelAtPath { .. })
+    ));
+    assert!(matches!(get("./no/such.gguf"), Err(Error::NoSuchPath { .. })));
+}
+
+#[test]
+fn an_unknown_name_meets_suggestions() {
+    let dir = tempfile::tempdir().unwrap();
+    let message = store(dir.path()).resolve("smollm").unwrap_err().to_string();
+    assert!(message.contains("did you mean") && message.contains("smollm2"), "{message}");
+    let offline = store(dir.path());
+    let error = offline.get(&offline.resolve("smollm2").unwrap(), &mut Silent).unwrap_err();
+    let Error::AllSourcesFailed { failures, .. } = error else { panic!("{error}") };
+    assert!(failures.iter().all(|failure| matches!(failure.error, Error::Offline { .. })));
+}
