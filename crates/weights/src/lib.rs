@@ -13,6 +13,7 @@ mod error;
 pub mod gguf;
 #[allow(unsafe_code)]
 mod mmap;
+mod quantize;
 pub mod safetensors;
 mod set;
 mod tensor;
@@ -21,6 +22,7 @@ pub use dequantize::dequantize_blocks;
 pub use dtype::DType;
 pub use error::{Error, Result};
 pub use gguf::{GgufFile, GgufWriter, Metadata, Value};
+pub use quantize::quantize_blocks;
 pub use safetensors::Checkpoint;
 pub use set::{Weight, Weights};
 pub use tensor::{Affine, Tensor};
