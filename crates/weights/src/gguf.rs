@@ -36,7 +36,8 @@ pub struct GgufFile {
 #[derive(Clone, Debug)]
 struct Part {
     path: PathBuf,
-    map: MappedFile,
+    /// None for bytes that are in memory anyway.
+    map: Option<MappedFile>,
     bytes: Bytes,
 }
 
@@ -122,6 +123,19 @@ impl GgufFile {
         Ok(file)
     }
 
+    /// Reads a file that is in memory.
+    ///
+    /// # Errors
+    /// As [`GgufFile::open`]; also for a part of a split file, since there is nowhere to look for
+    /// the others.
+    pub fn from_bytes(bytes: impl Into<Bytes>) -> Result<Self> {
+        let (part, header) = Part::parse(PathBuf::from("(memory)"), None, bytes.into())?;
+        split::Set::of(&part.path, &header.metadata)?;
+        let mut file = GgufFile::empty(header.metadata);
+        file.add(part, header.tensors)?;
+        Ok(file)
+    }
+
     fn empty(metadata: Metadata) -> Self {
         GgufFile { parts: Vec::new(), metadata, tensors: Vec::new(), by_name: HashMap::new() }
     }
@@ -182,7 +196,7 @@ impl GgufFile {
     /// Asks the system to read the whole file in the background, for a caller that will soon use
     /// all of it. A hint that costs nothing when the file is in memory already.
     pub fn prefetch(&self) {
-        self.parts.iter().for_each(|part| part.map.prefetch());
+        self.parts.iter().filter_map(|part| part.map.as_ref()).for_each(MappedFile::prefetch);
     }
 }
 
@@ -190,7 +204,10 @@ impl Part {
     fn open(path: &Path) -> Result<(Part, Header)> {
         let map = MappedFile::open(path)?;
         let bytes = map.bytes();
-        let path = path.to_owned();
+        Part::parse(path.to_owned(), Some(map), bytes)
+    }
+
+    fn parse(path: PathBuf, map: Option<MappedFile>, bytes: Bytes) -> Result<(Part, Header)> {
         match header::parse(&bytes) {
             Ok(header) => Ok((Part { path, map, bytes }, header)),
             Err(Refusal::Malformed(problem)) => Err(Error::Malformed { path, problem }),

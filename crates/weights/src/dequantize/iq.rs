@@ -30,8 +30,8 @@ pub(super) fn mxfp4(block: &[u8; 17], out: &mut [f32; 32]) {
 }
 
 fn look_up(table: &[i8; 16], scale: f32, values: &[u8], out: &mut [f32; 32]) {
-    for (i, q) in nibbles(values) {
-        out[i] = scale * f32::from(table[usize::from(q)]);
+    for (value, q) in out.iter_mut().zip(nibbles(values)) {
+        *value = scale * f32::from(table[usize::from(q)]);
     }
 }
 

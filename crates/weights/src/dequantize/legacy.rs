@@ -7,29 +7,29 @@ use super::f16_at;
 
 pub(super) fn q4_0(block: &[u8; 18], out: &mut [f32; 32]) {
     let scale = f16_at(block, 0);
-    for (i, q) in nibbles(&block[2..]) {
-        out[i] = scale * (f32::from(q) - 8.0);
+    for (value, q) in out.iter_mut().zip(nibbles(&block[2..])) {
+        *value = scale * (f32::from(q) - 8.0);
     }
 }
 
 pub(super) fn q4_1(block: &[u8; 20], out: &mut [f32; 32]) {
     let (scale, min) = (f16_at(block, 0), f16_at(block, 2));
-    for (i, q) in nibbles(&block[4..]) {
-        out[i] = scale * f32::from(q) + min;
+    for (value, q) in out.iter_mut().zip(nibbles(&block[4..])) {
+        *value = scale * f32::from(q) + min;
     }
 }
 
 pub(super) fn q5_0(block: &[u8; 22], out: &mut [f32; 32]) {
     let scale = f16_at(block, 0);
-    for (i, q) in nibbles(&block[6..]) {
-        out[i] = scale * (f32::from(q | fifth_bit(&block[2..6], i)) - 16.0);
+    for (i, (value, q)) in out.iter_mut().zip(nibbles(&block[6..])).enumerate() {
+        *value = scale * (f32::from(q | fifth_bit(&block[2..6], i)) - 16.0);
     }
 }
 
 pub(super) fn q5_1(block: &[u8; 24], out: &mut [f32; 32]) {
     let (scale, min) = (f16_at(block, 0), f16_at(block, 2));
-    for (i, q) in nibbles(&block[8..]) {
-        out[i] = scale * f32::from(q | fifth_bit(&block[4..8], i)) + min;
+    for (i, (value, q)) in out.iter_mut().zip(nibbles(&block[8..])).enumerate() {
+        *value = scale * f32::from(q | fifth_bit(&block[4..8], i)) + min;
     }
 }
 
@@ -40,9 +40,14 @@ pub(super) fn q8_0(block: &[u8; 34], out: &mut [f32; 32]) {
     }
 }
 
-/// The 32 four-bit values of 16 bytes, each with its place in the block.
-pub(super) fn nibbles(bytes: &[u8]) -> impl Iterator<Item = (usize, u8)> {
-    bytes.iter().enumerate().flat_map(|(i, b)| [(i, b & 15), (i + 16, b >> 4)])
+/// The 32 four-bit values of 16 bytes, in the block's order.
+pub(super) fn nibbles(bytes: &[u8]) -> [u8; 32] {
+    let mut values = [0; 32];
+    for (i, byte) in bytes.iter().enumerate() {
+        values[i] = byte & 15;
+        values[i + 16] = byte >> 4;
+    }
+    values
 }
 
 fn fifth_bit(bits: &[u8], i: usize) -> u8 {
