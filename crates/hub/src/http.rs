@@ -220,7 +220,9 @@ pub(crate) fn bad_response(url: &str, reason: &str) -> Error {
 
 /// The error of a body that could not be read to its end.
 pub(crate) fn dropped(url: &str, received: u64, error: &std::io::Error) -> Error {
-    Error::Dropped { url: url.into(), received, reason: error.to_string() }
+    let timed_out = error.kind() == std::io::ErrorKind::TimedOut;
+    let reason = if timed_out { "nothing came for too long".into() } else { error.to_string() };
+    Error::Dropped { url: url.into(), received, reason }
 }
 
 /// A server that cannot be reached is no use waiting for; one that broke off may answer next time.
