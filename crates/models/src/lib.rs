@@ -1,1 +1,29 @@
-//! (in progress)
+//! Model architectures: from a model's files to the graph of what it computes.
+//!
+//! [`Model::open`] reads the hyperparameters from `config.json` or GGUF metadata, finds the
+//! architecture and checks all of it; [`Model::build`] yields a [`Graph`](baton_graph::Graph) and
+//! the [`Weights`](baton_weights::Weights) it names. All architectures are variants of one decoder
+//! (`decoder.rs`), each in a file of its own under `arch/` that sets what differs; `names.rs` has the
+//! tensor names. A graph looks the same whatever file it came from. The crate knows nothing of the
+//! units that run it.
+#![forbid(unsafe_code)]
+
+mod arch;
+mod config;
+mod decoder;
+mod error;
+mod hyper;
+mod loader;
+mod model;
+mod names;
+mod rope;
+mod rope_keys;
+mod source;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+
+pub use config::{ExpertsConfig, LayerConfig, ModelConfig};
+pub use error::{Error, Result};
+pub use model::{BuildOptions, Model, Quantization};
+pub use rope::{RopeConfig, RopeScaling, RopeTable};
+pub use source::{Source, TensorSummary};

@@ -36,6 +36,8 @@ def runs(*pairs):
 
 
 PLAIN = runs((64, 256))
+# transformers goes by the length of the prompt, the other programs by the context.
+SHORT_AND_LONG = runs((64, 256), (264, 512))
 
 GPT_OSS = config(
     "gpt_oss",
@@ -50,12 +52,12 @@ GPT_OSS = config(
     swiglu_limit=7.0,
     attention_bias=True,
     rope_theta=150000.0,
-    max_position_embeddings=512,
+    max_position_embeddings=8192,
     rope_scaling={
         "beta_fast": 32.0,
         "beta_slow": 1.0,
         "factor": 32.0,
-        "original_max_position_embeddings": 16,
+        "original_max_position_embeddings": 256,
         "rope_type": "yarn",
         "truncate": False,
     },
@@ -69,8 +71,8 @@ PHI3 = config(
     head_dim=DROP,
     hidden_act="silu",
     pad_token_id=0,
-    max_position_embeddings=512,
-    original_max_position_embeddings=64,
+    max_position_embeddings=2048,
+    original_max_position_embeddings=256,
     sliding_window=48,
     rope_scaling={
         "type": "longrope",
@@ -144,7 +146,7 @@ CASES = {
             "mistral", "MistralForCausalLM", hidden_act="silu", sliding_window=24, head_dim=DROP
         ),
         "gguf": "llama",
-        "note": "(llama.cpp has no window for this architecture)",
+        "llama_cpp": {"sliding_window": None},
         "runs": PLAIN,
     },
     "qwen2": {
@@ -240,7 +242,12 @@ CASES = {
         "gguf": "gemma3",
         "runs": PLAIN,
     },
-    "phi3": {"config": PHI3, "gguf": "phi3", "runs": runs((64, 64), (96, 512))},
+    "phi3": {
+        "config": PHI3,
+        "gguf": "phi3",
+        "llama_cpp": {"sliding_window": None},
+        "runs": SHORT_AND_LONG,
+    },
     "phi4-mini": {
         "config": PHI3
         | {
@@ -255,7 +262,7 @@ CASES = {
             },
         },
         "gguf": "phi3",
-        "runs": runs((64, 64), (96, 512)),
+        "runs": SHORT_AND_LONG,
     },
     "smollm3": {
         "config": config(
@@ -277,10 +284,16 @@ CASES = {
         "config": GPT_OSS,
         "form": "mxfp4",
         "gguf": "gpt-oss",
-        "note": "(llama.cpp always truncates the range of yarn)",
+        "llama_cpp": {"rope_scaling": GPT_OSS["rope_scaling"] | {"truncate": True}},
         "runs": PLAIN,
     },
-    "gpt-oss-bf16": {"config": GPT_OSS, "form": "dequantized", "gguf": "gpt-oss", "runs": PLAIN},
+    "gpt-oss-bf16": {
+        "config": GPT_OSS,
+        "form": "dequantized",
+        "gguf": "gpt-oss",
+        "llama_cpp": {"rope_scaling": GPT_OSS["rope_scaling"] | {"truncate": True}},
+        "runs": PLAIN,
+    },
     "llama-mlx": {
         "config": llama(hidden_size=64, intermediate_size=128, head_dim=DROP),
         "form": "mlx",

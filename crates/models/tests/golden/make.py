@@ -120,6 +120,17 @@ def dequantize_experts(folder, target):
     save_file(tensors, target / "model.safetensors", metadata={"format": "pt"})
 
 
+def on_mlx_grid(matrix, group_size, bits):
+    """Values that come out of MLX's quantization unchanged, with a power of two as each scale: so
+    that a group's scale times an integer is exact in bf16, and it does not matter whether a program
+    rounds there."""
+    groups, half = matrix.float().reshape(-1, group_size), 2 ** (bits - 1)
+    scales = 2 ** torch.ceil(torch.log2(groups.abs().amax(1, keepdim=True) / half))
+    steps = torch.clamp(torch.round(groups / scales), -half, half - 1)
+    steps[:, 0], steps[:, 1] = -half, half - 1
+    return (steps * scales).reshape(matrix.shape)
+
+
 def quantize_mlx(folder, target, quantization):
     """Writes an MLX affine form to `target` and sets `folder` to its dequantized weights."""
     import mlx.core as mx
@@ -132,12 +143,14 @@ def quantize_mlx(folder, target, quantization):
             continue
         how = quantization.get(stem) or quantization
         how = {"group_size": how["group_size"], "bits": how["bits"]}
-        w, scales, biases = mx.quantize(mx.array(tensor.float().numpy()), **how)
+        exact = on_mlx_grid(tensor, **how)
+        w, scales, biases = mx.quantize(mx.array(exact.numpy()), **how)
         scales, biases = scales.astype(mx.bfloat16), biases.astype(mx.bfloat16)
         packed[stem + ".weight"], packed[stem + ".scales"] = w, scales
         packed[stem + ".biases"] = biases
-        wide = mx.dequantize(w, scales.astype(mx.float32), biases.astype(mx.float32), **how)
+        wide = mx.dequantize(w, scales, biases, **how).astype(mx.float32)
         tensors[name] = torch.from_numpy(np.array(wide))
+        assert torch.equal(tensors[name], exact)
     tensors = {k: v.float() for k, v in tensors.items()}
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     mx.save_safetensors(str(target / "model.safetensors"), packed, metadata={"format": "mlx"})
@@ -213,7 +226,6 @@ def rope_metadata(writer, config):
     elif kind == "longrope":
         original = config["original_max_position_embeddings"]
         ratio = config["max_position_embeddings"] / original
-        writer.add_rope_scaling_type(gguf.RopeScalingType.LONGROPE)
         writer.add_rope_scaling_orig_ctx_len(original)
         writer.add_rope_scaling_attn_factors(math.sqrt(1 + math.log(ratio) / math.log(original)))
         for which in ("long", "short"):
@@ -268,11 +280,12 @@ def gguf_metadata(writer, case):
     writer.add_tokenizer_model("no_vocab")
 
 
-def write_gguf(case, folder):
+def write_gguf(case, folder, wide=False):
+    """Writes `model.gguf`, matrices in f16, or with `wide` in f32."""
     config, arch = case["config"], case["gguf"]
     arch_id = next(k for k, v in gguf.MODEL_ARCH_NAMES.items() if v == arch)
     names = gguf.get_tensor_name_map(arch_id, config["num_hidden_layers"])
-    writer = gguf.GGUFWriter(folder / "model.gguf", arch)
+    writer = gguf.GGUFWriter(folder / ("wide.gguf" if wide else "model.gguf"), arch)
     gguf_metadata(writer, case)
     tensors = load_tensors(folder)
 
@@ -293,7 +306,7 @@ def write_gguf(case, folder):
             tensor = permute(tensor, config["num_key_value_heads"])
         single = tensor.dim() == 1 or target.endswith(".bias") or "ffn_gate_inp" in target
         array = tensor.contiguous().numpy()
-        if not single:
+        if not single and not wide:
             half = array.astype(np.float16)
             assert (half.astype(np.float32) == array).all(), f"{name} is not exact in f16"
             array = half
@@ -331,7 +344,7 @@ def run_reference(case, folder):
 def llama_cpp_difference(python, path, run):
     """Largest difference between llama.cpp's logits and the expected ones."""
     reply = subprocess.run(
-        [python, HERE / "llama_cpp.py", path], input=json.dumps(run), capture_output=True, text=True
+        [python, HERE / "second_opinion.py", path], input=json.dumps(run), capture_output=True, text=True
     )
     if reply.returncode != 0:
         return f"failed: {reply.stderr.strip().splitlines()[-1:]}"
@@ -366,16 +379,24 @@ def make(name, case, llama_cpp):
         if case["gguf"]:
             write_gguf(case, folder)
     runs = run_reference(case, scratch)
-    shutil.rmtree(scratch)
     for path in folder.iterdir():
         path.chmod(0o644)
     (folder / "expected.json").write_text(json.dumps({"runs": runs}) + "\n")
     spread = [float(np.std(run["logits"])) for run in runs]
     line = f"{name:24} logit std {' '.join(f'{s:.2f}' for s in spread)}"
-    if llama_cpp and (folder / "model.gguf").exists():
-        differences = [llama_cpp_difference(llama_cpp, folder / "model.gguf", r) for r in runs]
-        line += f"   llama.cpp differs by {' '.join(differences)}   {case.get('note', '')}"
+    if llama_cpp and case["gguf"]:
+        # In f32, so that the difference is not that of its half-precision products.
+        write_gguf(case, scratch, wide=True)
+        if "llama_cpp" in case:
+            # Where llama.cpp does otherwise, transformers is made to do so too, for this check.
+            config = json.loads((scratch / "config.json").read_text()) | case["llama_cpp"]
+            (scratch / "config.json").write_text(json.dumps(config))
+            runs = run_reference(case, scratch)
+        differences = [llama_cpp_difference(llama_cpp, scratch / "wide.gguf", r) for r in runs]
+        line += f"   llama.cpp differs by {' '.join(differences)}"
+        line += f" with {case['llama_cpp']}" if "llama_cpp" in case else ""
     print(line, flush=True)
+    shutil.rmtree(scratch)
 
 
 def main():

@@ -1,4 +1,4 @@
-"""Logits of one GGUF file by llama.cpp, for make.py: `llama_cpp.py FILE < run.json > logits.json`."""
+"""Logits of one GGUF file by llama.cpp, for make.py: `second_opinion.py FILE < run.json > logits.json`."""
 
 import ctypes
 import json
@@ -26,7 +26,7 @@ def main():
     context = lc.llama_context_default_params()
     # llama.cpp too picks its RoPE table by the context; it rounds that up to a multiple of 256.
     context.n_ctx = run["context"]
-    context.n_batch = context.n_ubatch = 256
+    context.n_batch = context.n_ubatch = 512
     context.n_threads = context.n_threads_batch = 1
     context.type_k = context.type_v = 0
     context.flash_attn_type = 0
@@ -43,4 +43,5 @@ def main():
     json.dump([row.tolist() for row in rows], sys.stdout)
 
 
-main()
+if __name__ == "__main__":
+    main()

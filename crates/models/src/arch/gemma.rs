@@ -1,0 +1,107 @@
+//! Gemma 2 (soft caps) and Gemma 3 (norms per head, two rotations), both with alternating windows,
+//! scaled embeddings and norms around each half of a layer.
+
+use baton_graph::{Activation, Gate};
+
+use super::Family;
+use crate::config::{self, ModelConfig};
+use crate::hyper::{self, Hyper, Key};
+use crate::names::{Slot, Table};
+use crate::rope_keys;
+use crate::{Error, Result};
+
+const ACTIVATION: Key = Key { json: "hidden_activation", gguf: "" };
+const QUERY_SCALAR: Key = Key { json: "query_pre_attn_scalar", gguf: "" };
+const BIDIRECTIONAL: Key = Key { json: "use_bidirectional_attention", gguf: "" };
+const OLD_PATTERN: Key = Key { json: "_sliding_window_pattern", gguf: "" };
+
+const CHECKPOINT_NAMES: Table = &[
+    (Slot::PostAttnNorm, "layers.{}.post_attention_layernorm"),
+    (Slot::FfnNorm, "layers.{}.pre_feedforward_layernorm"),
+    (Slot::PostFfnNorm, "layers.{}.post_feedforward_layernorm"),
+];
+
+/// Gemma 2.
+pub(crate) const GEMMA2: Family = Family {
+    name: "Gemma 2",
+    model_types: &["gemma2"],
+    gguf: &["gemma2"],
+    checkpoint_names: CHECKPOINT_NAMES,
+    gguf_names: &[],
+    // The 27B model, of 46 layers, scales by the features a head would have.
+    configure: |h, config| configure(h, config, 46, 2),
+    defaults: &[],
+    prepare: None,
+};
+
+/// Gemma 3, the text model; also as the language model inside the multimodal one.
+pub(crate) const GEMMA3: Family = Family {
+    name: "Gemma 3",
+    model_types: &["gemma3_text", "gemma3"],
+    gguf: &["gemma3"],
+    checkpoint_names: CHECKPOINT_NAMES,
+    gguf_names: &[],
+    configure: |h, config| {
+        config.qk_norm = true;
+        configure(h, config, 62, 6)?;
+        config.local_rope = Some(rope_keys::read(h, config, rope_keys::Kind::Local)?);
+        Ok(())
+    },
+    // The multimodal models state only what differs from these.
+    defaults: &[
+        ("num_attention_heads", 8.0),
+        ("num_key_value_heads", 4.0),
+        ("head_dim", 256.0),
+        ("max_position_embeddings", 131072.0),
+        ("rms_norm_eps", 1e-6),
+        ("rope_theta", 1e6),
+        ("query_pre_attn_scalar", 256.0),
+    ],
+    prepare: None,
+};
+
+fn configure(
+    h: &Hyper<'_>,
+    config: &mut ModelConfig,
+    layers_of_27b: usize,
+    default_pattern: usize,
+) -> Result<()> {
+    if h.bool_opt(BIDIRECTIONAL)?.unwrap_or(false) {
+        return Err(Error::Unsupported {
+            what: "Gemma with bidirectional attention".into(),
+            instead: "it makes embeddings, use a model that generates text",
+        });
+    }
+    config.norm_offset = if h.is_gguf() { 0.0 } else { 1.0 };
+    config.embedding_scale = (config.hidden as f32).sqrt();
+    config.post_norms = true;
+    config.tie_by_default(h)?;
+    let activation = match config::activation(h, ACTIVATION)? {
+        Some(activation) => activation,
+        None => Activation::GeluTanh,
+    };
+    config.gate = Gate::Plain(activation);
+    if let Some(scalar) = h.f64_opt(QUERY_SCALAR)? {
+        config.attention_scale = scalar.powf(-0.5) as f32;
+    } else if h.is_gguf() && config.layers.len() == layers_of_27b {
+        // GGUF has no key for it.
+        config.attention_scale = ((config.hidden / config.heads) as f32).powf(-0.5);
+    }
+    // Of each `pattern` layers the last sees everything.
+    let pattern = match h.flags_opt(hyper::WINDOW_PATTERN)? {
+        Some(flags) if flags.len() == config.layers.len() => {
+            let window = h.usize_opt(hyper::WINDOW)?;
+            return config.set_windows(h, window, |i| flags[i]);
+        }
+        Some(_) => return Err(h.bad(hyper::WINDOW_PATTERN, "has not one entry for each layer")),
+        None => match h.usize_opt(hyper::WINDOW_PATTERN)? {
+            Some(pattern) => pattern,
+            None => h.usize_opt(OLD_PATTERN)?.unwrap_or(default_pattern),
+        },
+    };
+    if pattern == 0 {
+        return Err(h.bad(hyper::WINDOW_PATTERN, "is 0"));
+    }
+    let window = h.usize_opt(hyper::WINDOW)?;
+    config.set_windows(h, window, |i| (i + 1) % pattern != 0)
+}

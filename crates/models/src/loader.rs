@@ -1,0 +1,228 @@
+//! Finds a decoder's tensors in a file, checks their shapes and hands them to a graph.
+
+use std::collections::{HashMap, HashSet};
+
+use baton_graph::{GraphBuilder, ValueId, WeightId};
+use baton_weights::{Tensor, Weight, Weights};
+
+use crate::arch::Family;
+use crate::names::{self, Names, Slot};
+use crate::source::Source;
+use crate::{Error, Result};
+
+/// A graph under construction and the weights behind it.
+pub(crate) struct Loader<'a> {
+    pub(crate) graph: GraphBuilder,
+    source: &'a Source,
+    family: &'static Family,
+    names: Names,
+    weights: Weights,
+    /// Tensors that had to be rearranged, by what the graph calls them.
+    prepared: HashMap<String, Tensor>,
+    /// Names of the file's tensors that something has read.
+    used: HashSet<String>,
+}
+
+impl<'a> Loader<'a> {
+    pub(crate) fn new(name: &str, source: &'a Source, family: &'static Family) -> Self {
+        Loader {
+            graph: GraphBuilder::new(name),
+            source,
+            family,
+            names: family.names(source),
+            weights: Weights::new(),
+            prepared: HashMap::new(),
+            used: HashSet::new(),
+        }
+    }
+
+    pub(crate) fn source(&self) -> &'a Source {
+        self.source
+    }
+
+    /// Name in the file of a slot's tensor, if it is there.
+    pub(crate) fn find(&self, slot: Slot, layer: usize, suffix: &str) -> Option<String> {
+        let stem = self.names.stem(slot, layer)?;
+        let full = self.source.qualified(slot, &stem);
+        let mut candidates =
+            full.iter().flat_map(|stem| [format!("{stem}.{suffix}"), stem.clone()]);
+        candidates.find(|name| self.source.has(name))
+    }
+
+    /// A tensor of the file; it counts as used.
+    pub(crate) fn take(&mut self, name: &str) -> Result<Tensor> {
+        self.used.insert(name.to_owned());
+        self.source.tensor(name)
+    }
+
+    /// Puts a tensor made from others in the place of one of the file.
+    pub(crate) fn prepare(&mut self, slot: Slot, layer: usize, suffix: &str, tensor: Tensor) {
+        self.prepared.insert(format!("{}.{suffix}", names::canonical(slot, layer)), tensor);
+    }
+
+    /// The weight of a slot.
+    pub(crate) fn weight(&mut self, slot: Slot, layer: usize, shape: &[usize]) -> Result<WeightId> {
+        match self.optional(slot, layer, "weight", shape)? {
+            Some(id) => Ok(id),
+            None => Err(self.missing(slot, layer)),
+        }
+    }
+
+    /// The offset of a slot, if the model has one there.
+    pub(crate) fn bias(
+        &mut self,
+        slot: Slot,
+        layer: usize,
+        shape: &[usize],
+    ) -> Result<Option<WeightId>> {
+        self.optional(slot, layer, "bias", shape)
+    }
+
+    fn optional(
+        &mut self,
+        slot: Slot,
+        layer: usize,
+        suffix: &str,
+        shape: &[usize],
+    ) -> Result<Option<WeightId>> {
+        let canonical = format!("{}.{suffix}", names::canonical(slot, layer));
+        let tensor = match self.prepared.remove(&canonical) {
+            Some(tensor) => tensor,
+            None => {
+                let stem = self.names.stem(slot, layer);
+                let Some(name) = self.find(slot, layer, suffix) else { return Ok(None) };
+                // A name without a suffix is that of the weight.
+                if suffix == "bias" && stem.is_some_and(|stem| name.ends_with(&stem)) {
+                    return Ok(None);
+                }
+                self.take(&name)?
+            }
+        };
+        check_shape(&tensor, shape)?;
+        Ok(Some(self.insert(&canonical, shape, Weight::One(tensor))))
+    }
+
+    fn insert(&mut self, canonical: &str, shape: &[usize], weight: Weight) -> WeightId {
+        self.weights.insert(canonical, weight);
+        self.graph.weight(canonical, shape)
+    }
+
+    fn missing(&self, slot: Slot, layer: usize) -> Error {
+        let stem = self.names.stem(slot, layer).unwrap_or_else(|| names::canonical(slot, layer));
+        let mut qualified = self.source.qualified(slot, &stem);
+        let name = format!("{}.weight", qualified.swap_remove(0));
+        baton_weights::Error::MissingTensor { name }.into()
+    }
+
+    /// Products of `x` with several matrices of `cols` columns, which the file may keep as one.
+    pub(crate) fn projections<const N: usize>(
+        &mut self,
+        x: ValueId,
+        layer: usize,
+        slots: [(Slot, usize); N],
+        fused: Slot,
+        cols: usize,
+    ) -> Result<[ValueId; N]> {
+        let whole = match self.find(slots[0].0, layer, "weight") {
+            Some(_) => None,
+            None => self.find(fused, layer, "weight"),
+        };
+        if let Some(name) = whole {
+            let whole = self.take(&name)?;
+            let rows: usize = slots.iter().map(|(_, rows)| rows).sum();
+            check_shape(&whole, &[rows, cols])?;
+            let mut start = 0;
+            for (slot, rows) in slots {
+                self.prepare(slot, layer, "weight", whole.slice_rows(start..start + rows));
+                start += rows;
+            }
+        }
+        let mut values = [x; N];
+        for (value, (slot, rows)) in values.iter_mut().zip(slots) {
+            *value = self.linear(x, slot, layer, rows, cols)?;
+        }
+        Ok(values)
+    }
+
+    /// Product of `x` with the matrix of a slot, and its offset if there is one.
+    pub(crate) fn linear(
+        &mut self,
+        x: ValueId,
+        slot: Slot,
+        layer: usize,
+        rows: usize,
+        cols: usize,
+    ) -> Result<ValueId> {
+        let weight = self.weight(slot, layer, &[rows, cols])?;
+        let bias = self.bias(slot, layer, &[rows])?;
+        Ok(self.graph.linear(&names::canonical(slot, layer), x, weight, bias)?)
+    }
+
+    /// The matrices of all experts of a layer, `shape` being `(experts, out, in)`. Checkpoints
+    /// keep each expert apart, as `…mlp.experts.N.gate_proj.weight`.
+    pub(crate) fn experts(
+        &mut self,
+        slot: Slot,
+        layer: usize,
+        shape: [usize; 3],
+    ) -> Result<WeightId> {
+        if let Some(id) = self.optional(slot, layer, "weight", &shape)? {
+            return Ok(id);
+        }
+        let kind = match slot {
+            Slot::ExpertsGate => "gate_proj",
+            Slot::ExpertsUp => "up_proj",
+            _ => "down_proj",
+        };
+        let mut parts = Vec::new();
+        for expert in 0..shape[0] {
+            let stem = format!("layers.{layer}.mlp.experts.{expert}.{kind}");
+            let name = format!("{}.weight", self.source.qualified(slot, &stem).swap_remove(0));
+            if !self.source.has(&name) {
+                return Err(match expert {
+                    0 => self.missing(slot, layer),
+                    _ => baton_weights::Error::MissingTensor { name }.into(),
+                });
+            }
+            let tensor = self.take(&name)?;
+            check_shape(&tensor, &shape[1..])?;
+            parts.push(tensor);
+        }
+        let canonical = format!("{}.weight", names::canonical(slot, layer));
+        Ok(self.insert(&canonical, &shape, Weight::Stack(parts)))
+    }
+
+    /// The offsets of all experts of a layer.
+    pub(crate) fn expert_bias(
+        &mut self,
+        slot: Slot,
+        layer: usize,
+        shape: [usize; 2],
+    ) -> Result<WeightId> {
+        let name = || format!("{}.bias", names::canonical(slot, layer));
+        let missing = || baton_weights::Error::MissingTensor { name: name() };
+        self.bias(slot, layer, &shape)?.ok_or_else(|| missing().into())
+    }
+
+    /// The finished parts.
+    ///
+    /// A tensor of a layer that nothing has read means that the architecture here is not quite the
+    /// model's: that is an error, for the answers would be wrong without a sign of it.
+    pub(crate) fn finish(self, output: ValueId) -> Result<(baton_graph::Graph, Weights)> {
+        let mut tensors = self.source.layer_tensors().into_iter();
+        let unused = tensors.find(|name| !self.used.contains(*name));
+        if let Some(name) = unused {
+            let architecture = self.family.name;
+            return Err(Error::UnusedTensor { name: name.to_owned(), architecture });
+        }
+        Ok((self.graph.finish(output)?, self.weights))
+    }
+}
+
+fn check_shape(tensor: &Tensor, expected: &[usize]) -> Result<()> {
+    if tensor.shape() == expected {
+        return Ok(());
+    }
+    let (name, found) = (tensor.name().to_owned(), tensor.shape().to_vec());
+    Err(Error::TensorShape { name, found, expected: expected.to_vec() })
+}

@@ -1,0 +1,239 @@
+//! A model on disk: opened, described, and built into a graph with its weights.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use baton_graph::Graph;
+use baton_weights::{Tensor, Weights};
+use sha2::{Digest, Sha256};
+
+use crate::arch::Family;
+use crate::config::ModelConfig;
+use crate::hyper::{self, Hyper};
+use crate::loader::Loader;
+use crate::names::Slot;
+use crate::source::{Source, TensorSummary};
+use crate::{Error, Result, decoder, rope_keys};
+
+/// Tensors whose bytes go into the fingerprint, and how many bytes of each.
+const SAMPLED_TENSORS: usize = 16;
+const SAMPLED_BYTES: usize = 256;
+
+/// A model whose files are open. Tensors are mapped, not read, until something computes with them.
+#[derive(Debug)]
+pub struct Model {
+    family: &'static Family,
+    config: ModelConfig,
+    source: Source,
+    name: String,
+    licence: Option<String>,
+    tensors: Vec<TensorSummary>,
+    fingerprint: [u8; 32],
+}
+
+/// What a graph is built for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BuildOptions {
+    /// Most tokens that a sequence will hold.
+    ///
+    /// It decides the rotation of models whose rotation depends on it (dynamic scaling, longrope),
+    /// once for all sequences; see [`RopeConfig::table`](crate::RopeConfig::table). It may exceed
+    /// the context of training.
+    pub context: usize,
+}
+
+/// How the tensors of one kind are stored, for people to read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Quantization {
+    /// The kind, such as `attn_q` or `mlp.down_proj`: the name without layer and `.weight`.
+    pub kind: String,
+    /// The type, such as `Q4_K`.
+    pub dtype: String,
+    /// How many tensors.
+    pub tensors: usize,
+    /// Their elements.
+    pub elements: usize,
+    /// Their bytes in the file.
+    pub bytes: usize,
+}
+
+impl Model {
+    /// Opens a model: a GGUF file (any part of a split one), a checkpoint folder with
+    /// `config.json` and safetensors, or a file in such a folder.
+    ///
+    /// # Errors
+    /// If there is no model, a file is corrupt, the architecture is unknown, or the config lacks
+    /// something or makes no sense.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Self::from_source(Source::open(path.as_ref())?)
+    }
+
+    /// As [`Model::open`] for files that are open already.
+    ///
+    /// # Errors
+    /// As [`Model::open`].
+    pub fn from_source(source: Source) -> Result<Self> {
+        let (architecture, family) = source.architecture()?;
+        let h = source.hyperparameters(&architecture, family);
+        let config = read_config(&h, family, &source)?;
+        let (name, licence) = (source.name(), source.licence());
+        let tensors = source.tensors()?;
+        let fingerprint = fingerprint(family, &config, &source, &tensors);
+        Ok(Model { family, config, source, name, licence, tensors, fingerprint })
+    }
+
+    /// The architecture, as people call it.
+    pub fn architecture(&self) -> &'static str {
+        self.family.name
+    }
+
+    /// Its hyperparameters.
+    pub fn config(&self) -> &ModelConfig {
+        &self.config
+    }
+
+    /// Its files.
+    pub fn source(&self) -> &Source {
+        &self.source
+    }
+
+    /// Its name, as the file or else the folder has it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its licence, if the files say.
+    pub fn licence(&self) -> Option<&str> {
+        self.licence.as_deref()
+    }
+
+    /// Number of parameters; a tied output matrix counts once.
+    pub fn parameters(&self) -> u64 {
+        let is_table = |t: &&TensorSummary| !t.name.starts_with("rope_f");
+        self.tensors.iter().filter(is_table).map(|t| t.elements() as u64).sum()
+    }
+
+    /// Bytes of all tensors in the files.
+    pub fn stored_bytes(&self) -> u64 {
+        self.tensors.iter().map(|t| t.bytes as u64).sum()
+    }
+
+    /// How each kind of tensor is stored, in the order of names.
+    pub fn quantization(&self) -> Vec<Quantization> {
+        let mut kinds: BTreeMap<(String, String), Quantization> = BTreeMap::new();
+        for tensor in &self.tensors {
+            let (kind, dtype) = (tensor_kind(&tensor.name), tensor.dtype.clone());
+            let entry = kinds.entry((kind.clone(), dtype.clone())).or_insert(Quantization {
+                kind,
+                dtype,
+                tensors: 0,
+                elements: 0,
+                bytes: 0,
+            });
+            entry.tensors += 1;
+            entry.elements = entry.elements.saturating_add(tensor.elements());
+            entry.bytes = entry.bytes.saturating_add(tensor.bytes);
+        }
+        kinds.into_values().collect()
+    }
+
+    /// Identifies the model: a hash of architecture, config, tensor names, types and shapes, and
+    /// of some of the tensors' bytes. Equal for the same file wherever it lies.
+    pub fn fingerprint(&self) -> [u8; 32] {
+        self.fingerprint
+    }
+
+    /// The model's graph and the weights it refers to.
+    ///
+    /// The graph's fingerprint is the model's, unless the rotation of keys depends on the context:
+    /// then it depends on the rotation too, since cached keys are rotated.
+    ///
+    /// # Errors
+    /// If a tensor is missing, has the wrong shape or an unsupported type, or if layers have
+    /// tensors that this architecture knows nothing of.
+    pub fn build(&self, options: &BuildOptions) -> Result<(Graph, Weights)> {
+        if options.context == 0 {
+            return Err(Error::Unsupported {
+                what: "a context of 0 tokens".into(),
+                instead: "build for one token at least",
+            });
+        }
+        let mut loader = Loader::new(&self.name, &self.source, self.family);
+        let mut fingerprint = self.fingerprint;
+        if self.config.rope.depends_on_context() {
+            let rotation = decoder::rope_bytes(&self.config.rope, options.context);
+            fingerprint =
+                Sha256::new().chain_update(fingerprint).chain_update(rotation).finalize().into();
+        }
+        loader.graph.fingerprint(fingerprint);
+        if let Some(prepare) = self.family.prepare {
+            prepare(&mut loader, &self.config)?;
+        }
+        decoder::build(loader, &self.config, options.context)
+    }
+}
+
+fn read_config(h: &Hyper<'_>, family: &Family, source: &Source) -> Result<ModelConfig> {
+    let names = family.names(source);
+    let find = |slot: Slot| {
+        let stem = names.stem(slot, 0)?;
+        let candidates = source.qualified(slot, &stem);
+        candidates.iter().find_map(|stem| source.shape(&format!("{stem}.weight")))
+    };
+    let vocab = match find(Slot::TokenEmbd).as_deref() {
+        Some(&[vocab, _]) => vocab,
+        Some(other) => return Err(h.bad(hyper::VOCAB, format!("has an embedding of {other:?}"))),
+        None => {
+            let stem = names.stem(Slot::TokenEmbd, 0).unwrap_or_default();
+            let name = source.qualified(Slot::TokenEmbd, &stem).swap_remove(0) + ".weight";
+            return Err(baton_weights::Error::MissingTensor { name }.into());
+        }
+    };
+    let mut config = ModelConfig::read(h, vocab, find(Slot::Output).is_some())?;
+    (family.configure)(h, &mut config)?;
+    rope_keys::with_factors(h, &mut config, source.rope_factors()?)?;
+    config.check()?;
+    Ok(config)
+}
+
+fn fingerprint(
+    family: &Family,
+    config: &ModelConfig,
+    source: &Source,
+    tensors: &[TensorSummary],
+) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    hash.update(format!("{} {config:?}", family.name));
+    let mut sorted: Vec<&TensorSummary> = tensors.iter().collect();
+    sorted.sort_by(|a, b| a.name.cmp(&b.name));
+    for t in &sorted {
+        hash.update(format!("{} {} {:?}\n", t.name, t.dtype, t.shape));
+    }
+    // Spread over the file: models that differ in training differ everywhere.
+    let step = sorted.len().div_ceil(SAMPLED_TENSORS).max(1);
+    for tensor in sorted.iter().step_by(step) {
+        if let Ok(tensor) = source.tensor(&tensor.name) {
+            hash.update(sample(&tensor));
+        }
+    }
+    hash.finalize().into()
+}
+
+fn sample(tensor: &Tensor) -> &[u8] {
+    let data = tensor.data();
+    let middle = data.len() / 2;
+    &data[middle..data.len().min(middle + SAMPLED_BYTES)]
+}
+
+/// A tensor's name without the layer's number, prefixes and `.weight`.
+fn tensor_kind(name: &str) -> String {
+    let parts: Vec<&str> = name.split('.').collect();
+    let after_number = parts.iter().position(|part| part.parse::<usize>().is_ok());
+    let parts = match after_number {
+        Some(at) => &parts[at + 1..],
+        None => &parts[..],
+    };
+    // Experts that are stored apart are one kind.
+    let kept = parts.iter().filter(|part| part.parse::<usize>().is_err() && **part != "weight");
+    kept.copied().collect::<Vec<_>>().join(".")
+}
