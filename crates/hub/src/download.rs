@@ -201,7 +201,7 @@ fn receive(
             let (file, origin) = (file.into(), want.origin.into());
             return Err(Error::WrongSize { file, origin, expected, actual: done });
         }
-        part.append(&buffer[..n], total.map_or(0, |total| total - part.len()))?;
+        part.append(&buffer[..n], total.map(|total| total - part.len()))?;
         if reported.elapsed() >= REPORT_EVERY {
             progress.event(Event::Bytes { file, done, total });
             reported = Instant::now();

@@ -39,10 +39,10 @@ pub enum Error {
     NoHome,
     #[error("cannot {action} {}: {source}", path.display())]
     Io { action: &'static str, path: PathBuf, source: io::Error },
-    #[error("not enough disk space at {} for {what}: {needed} bytes are needed and {available} are \
-        free. Free some space (`rm` removes models) or set BATON_HOME to another disk; what has \
-        come so far is kept and resumed", path.display())]
-    DiskFull { path: PathBuf, what: String, needed: u64, available: u64 },
+    #[error("not enough disk space at {} for {what}: {}{available} bytes are free. Free some space \
+        (`rm` removes models) or set BATON_HOME to another disk; what has come so far is kept and \
+        resumed", path.display(), needed.map(|n| format!("{n} bytes are needed, ")).unwrap_or_default())]
+    DiskFull { path: PathBuf, what: String, needed: Option<u64>, available: u64 },
     #[error("cannot reach {url}: {reason}")]
     Unreachable { url: String, reason: String },
     #[error(
@@ -52,8 +52,9 @@ pub enum Error {
     Dropped { url: String, received: u64, reason: String },
     #[error("{url} answered with status {status}")]
     Status { url: String, status: u16 },
-    #[error("{url} asks for permission (status {status}): accept the licence on the model's page if \
-        it has one, and set HF_TOKEN to an access token that may read it{}",
+    #[error("{url} is not given to everybody (status {status}): check the spelling; if the model has \
+        a licence to accept, accept it on the model's page; and set HF_TOKEN to an access token that \
+        may read it{}",
         if *.token_sent { " (the present token was refused)" } else { "" })]
     Gated { url: String, status: u16, token_sent: bool },
     #[error("{what} does not exist ({url} answered 404); check the spelling")]

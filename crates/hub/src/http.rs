@@ -56,6 +56,12 @@ impl Origin {
         let host = uri.host().filter(|host| !host.is_empty())?.to_ascii_lowercase();
         Some(Self(scheme, host, uri.port_u16().unwrap_or(default)))
     }
+
+    fn is_this_machine(&self) -> bool {
+        let host = self.1.trim_start_matches('[').trim_end_matches(']');
+        let address = host.parse::<std::net::IpAddr>();
+        host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+    }
 }
 
 impl Client {
@@ -98,7 +104,11 @@ impl Client {
             if let Some(token) = self.token.as_ref().filter(|_| to_hub) {
                 request = request.header("Authorization", format!("Bearer {}", token.expose()));
             }
-            let answer = request.call().map_err(|error| failure(url, error, 0))?;
+            if origin.is_this_machine() {
+                // No proxy leads there.
+                request = request.config().proxy(None).build();
+            }
+            let answer = request.call().map_err(|error| failure(url, error))?;
             let (parts, body) = answer.into_parts();
             let status = parts.status.as_u16();
             let header = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok());
@@ -220,15 +230,18 @@ pub(crate) fn bad_response(url: &str, reason: &str) -> Error {
 
 /// The error of a body that could not be read to its end.
 pub(crate) fn dropped(url: &str, received: u64, error: &std::io::Error) -> Error {
-    let timed_out = error.kind() == std::io::ErrorKind::TimedOut;
-    let reason = if timed_out { "nothing came for too long".into() } else { error.to_string() };
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
+    let reason = match inner {
+        Some(ureq::Error::Timeout(_)) => "nothing came for too long".into(),
+        _ => error.to_string(),
+    };
     Error::Dropped { url: url.into(), received, reason }
 }
 
 /// A server that cannot be reached is no use waiting for; one that broke off may answer next time.
-fn failure(url: &str, error: ureq::Error, received: u64) -> Error {
+fn failure(url: &str, error: ureq::Error) -> Error {
     use std::io::ErrorKind as Kind;
-    let (url, reason) = (url.to_owned(), error.to_string());
+    let (url, reason, received) = (url.to_owned(), error.to_string(), 0);
     match error {
         ureq::Error::Timeout(ureq::Timeout::Resolve | ureq::Timeout::Connect) => {
             Error::Unreachable { url, reason: "no connection in time".into() }
@@ -307,6 +320,12 @@ mod tests {
         assert!(!same("https://h.org", "http://h.org"));
         assert!(!same("https://h.org", "https://h.org:444"));
         assert!(!same("https://h.org", "https://x.h.org"));
+        assert!(
+            ["http://localhost:1", "http://127.0.0.1", "http://[::1]:80"]
+                .iter()
+                .all(|url| Origin::of(url).unwrap().is_this_machine())
+        );
+        assert!(!Origin::of("http://127.0.0.1.example.org").unwrap().is_this_machine());
         // What stands before an @ is no host.
         assert!(!same("https://h.org", "https://h.org@evil.org/"));
     }

@@ -68,7 +68,7 @@ impl Part {
     /// Writes the note, for a later run to find.
     pub(crate) fn save_note(&self) -> Result<()> {
         let bytes = serde_json::to_vec(&self.note).expect("a note is plain data");
-        std::fs::write(&self.note_path, bytes).map_err(|e| self.write_error(e, 0))
+        std::fs::write(&self.note_path, bytes).map_err(|error| self.write_error(error, None))
     }
 
     /// Hashes what an earlier run left, so that appending can go on.
@@ -95,8 +95,8 @@ impl Part {
         }
     }
 
-    /// Appends `bytes`; `missing` is what remains to come, for the error of a full disk.
-    pub(crate) fn append(&mut self, bytes: &[u8], missing: u64) -> Result<()> {
+    /// Appends `bytes`; `missing` is what remains to come, where known, for the error of a full disk.
+    pub(crate) fn append(&mut self, bytes: &[u8], missing: Option<u64>) -> Result<()> {
         debug_assert_eq!(self.hashed, self.len, "catch_up comes before append");
         let written =
             self.file.seek(SeekFrom::Start(self.len)).and_then(|_| self.file.write_all(bytes));
@@ -132,19 +132,19 @@ impl Part {
 
     /// Moves the finished file to `target`, safely on disk before it appears there.
     pub(crate) fn land(self, target: &Path) -> Result<()> {
-        self.file.sync_all().map_err(|error| self.write_error(error, 0))?;
+        self.file.sync_all().map_err(|error| self.write_error(error, None))?;
         std::fs::rename(&self.path, target).map_err(Error::io("move a download to", target))?;
         sync_folder(target.parent());
         let _ = std::fs::remove_file(&self.note_path);
         Ok(())
     }
 
-    fn write_error(&self, error: io::Error, missing: u64) -> Error {
+    fn write_error(&self, error: io::Error, needed: Option<u64>) -> Error {
         use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
         if matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge) {
             let available = fs4::available_space(&self.path).unwrap_or(0);
-            let what = "a download".into();
-            return Error::DiskFull { path: self.path.clone(), what, needed: missing, available };
+            let (path, what) = (self.path.clone(), "a download".into());
+            return Error::DiskFull { path, what, needed, available };
         }
         Error::Io { action: "write", path: self.path.clone(), source: error }
     }
@@ -163,7 +163,8 @@ pub(crate) fn ensure_space(path: &Path, needed: u64, what: &str) -> Result<()> {
     // Where the free space cannot be known, writing will tell.
     match fs4::available_space(path) {
         Ok(available) if available < needed => {
-            Err(Error::DiskFull { path: path.into(), what: what.into(), needed, available })
+            let (path, what, needed) = (path.into(), what.into(), Some(needed));
+            Err(Error::DiskFull { path, what, needed, available })
         }
         _ => Ok(()),
     }

