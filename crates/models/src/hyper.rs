@@ -205,7 +205,8 @@ impl<'a> Hyper<'a> {
     fn get(&self, key: Key) -> Option<Item> {
         match self.form {
             Form::Json(config) if !key.json.is_empty() => match config.get(key.json) {
-                None | Some(Json::Null) => self.default(key),
+                None => self.default(key),
+                Some(Json::Null) => None,
                 Some(value) => Some(json_item(value)),
             },
             Form::Gguf(metadata) if !key.gguf.is_empty() => {

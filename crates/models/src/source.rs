@@ -75,6 +75,14 @@ impl Source {
             }
         };
         let files = Checkpoint::open(if is_weights { path } else { &folder })?;
+        Self::from_checkpoint(folder, files)
+    }
+
+    /// A checkpoint whose files are open. `folder` is where they came from.
+    ///
+    /// # Errors
+    /// If it has no `config.json`.
+    pub fn from_checkpoint(folder: PathBuf, files: Checkpoint) -> Result<Self> {
         if !files.config().is_object() {
             let problem = "has no config.json beside the weights; download it too";
             return Err(no_model(&folder, problem));

@@ -28,9 +28,20 @@ pub(crate) const GEMMA2: Family = Family {
     gguf: &["gemma2"],
     checkpoint_names: CHECKPOINT_NAMES,
     gguf_names: &[],
-    // The 27B model, of 46 layers, scales by the features a head would have.
-    configure: |h, config| configure(h, config, 46, 2),
-    defaults: &[],
+    configure: |h, config| {
+        if h.is_gguf() {
+            // Files made before there were keys for the caps.
+            config.attention_softcap = config.attention_softcap.or(Some(50.0));
+            config.logit_softcap = config.logit_softcap.or(Some(30.0));
+        }
+        // The 27B model, of 46 layers, scales by the features a head would have.
+        configure(h, config, 46, 2)
+    },
+    defaults: &[
+        ("attn_logit_softcapping", 50.0),
+        ("final_logit_softcapping", 30.0),
+        ("sliding_window", 4096.0),
+    ],
     prepare: None,
 };
 

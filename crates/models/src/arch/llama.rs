@@ -3,9 +3,9 @@
 use baton_graph::RopeLayout;
 
 use super::Family;
-use crate::Result;
 use crate::config::ModelConfig;
 use crate::hyper::{self, Hyper};
+use crate::{Error, Result};
 
 /// Llama; Mistral as well in GGUF, whose converter gives both one name.
 pub(crate) const LLAMA: Family = Family {
@@ -15,6 +15,12 @@ pub(crate) const LLAMA: Family = Family {
     checkpoint_names: &[],
     gguf_names: &[],
     configure: |h, config| {
+        if h.usize_opt(hyper::EXPERTS)?.is_some_and(|experts| experts > 0) {
+            return Err(Error::Unsupported {
+                what: "Llama with experts (Mixtral)".into(),
+                instead: "use a dense model, Qwen3-MoE or gpt-oss",
+            });
+        }
         if h.is_gguf() {
             // Converters permute the rows of query and key so that pairs are neighbours.
             config.rope_layout = RopeLayout::Interleaved;
