@@ -35,4 +35,19 @@ impl<'a, T> Disjoint<'a, T> {
         // sees to it that nobody else has these elements.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(range.start), range.len()) }
     }
+
+    /// The elements of that range, to be read.
+    ///
+    /// # Safety
+    /// No mutable part that overlaps it may be alive.
+    ///
+    /// # Panics
+    /// If the range is out of bounds.
+    #[inline(always)]
+    pub(crate) unsafe fn read(&self, range: Range<usize>) -> &[T] {
+        assert!(range.start <= range.end && range.end <= self.len, "{range:?} of {}", self.len);
+        // SAFETY: inside the slice that this was made of, which is borrowed for 'a; the caller
+        // sees to it that nobody changes these elements.
+        unsafe { std::slice::from_raw_parts(self.start.add(range.start), range.len()) }
+    }
 }

@@ -1,7 +1,7 @@
 //! KV storage: pages of f16 keys and values of all layers, allocated when first used.
 //!
 //! In a page each layer and key-value head has one run of [`PAGE`] tokens. Values lie token by
-//! token, `(PAGE, stride)`, `stride` being `head_dim` rounded up to a whole vector. Keys lie
+//! token, `(PAGE, stride)`, `stride` being `head_dim` rounded up to whole pairs of vectors. Keys lie
 //! feature by feature, `(head_dim, PAGE)`: a query's scores of neighbouring tokens then fill a
 //! vector without any sum across it.
 
@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use baton_graph::{Graph, KvBlock, PageCopy, PageId, StateSpec};
 use half::f16;
-use half::slice::HalfFloatSliceExt;
+use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
 
 use crate::disjoint::Disjoint;
 use crate::isa::Isa;
@@ -67,7 +67,7 @@ impl KvPages {
                 StateSpec::Kv { kv_heads, head_dim, .. } => (kv_heads, head_dim),
                 _ => unreachable!("the plan refuses other state"),
             };
-            let stride = head_dim.next_multiple_of(16);
+            let stride = head_dim.next_multiple_of(32);
             let layer = LayerLayout { start, kv_heads, head_dim, stride };
             start += kv_heads * layer.head_len();
             layers.push(layer);
@@ -135,7 +135,7 @@ impl KvPages {
                     }
                     let values = &from.values[at * layer.stride..][..layer.head_dim];
                     block.values[to..to + layer.head_dim]
-                        .copy_from_slice(values.reinterpret_cast());
+                        .copy_from_slice(values.reinterpret_cast::<f16>());
                 }
             }
         }

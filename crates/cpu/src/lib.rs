@@ -1,17 +1,28 @@
 //! The CPU unit: SIMD kernels for x86 and Arm and the plan that runs a graph on them.
 //!
+//! - [`Cpu`]: the unit, which compiles a graph to an executor.
 //! - [`Isa`]: the instruction set a kernel may use, detected once.
 //! - [`Pool`]: persistent worker threads that all kernels share.
 //! - [`QuantizedRows`], [`Rows`]: activations, quantized once for all matrices that read them.
 //! - [`Matrix`], [`matmul`]: weight matrices in their file format and the products with them.
 
+mod arena;
 mod disjoint;
+mod executor;
 pub mod isa;
+mod kernels;
+mod kv;
 pub mod matmul;
+mod plan;
 pub mod pool;
 pub mod quant;
+mod simd;
+mod threads;
+mod timing;
+mod unit;
 
 pub use isa::{Isa, UnsupportedIsa};
 pub use matmul::{Epilogue, Expert, Matrix, MatrixError, matmul, matmul_experts};
 pub use pool::Pool;
 pub use quant::{QuantizedRows, Rows};
+pub use unit::{Cpu, CpuOptions};

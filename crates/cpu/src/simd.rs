@@ -24,8 +24,6 @@ pub(crate) const ROUND: f32 = 12_582_912.0;
 pub(crate) trait Simd: Copy {
     /// Elements of a vector.
     const LANES: usize;
-    /// Vectors that a matrix kernel may keep in registers beside its operands.
-    const ACCUMULATORS: usize;
     /// A vector.
     type V: Copy;
 

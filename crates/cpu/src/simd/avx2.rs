@@ -21,7 +21,6 @@ pub(super) unsafe fn run<K: Kernel>(kernel: K) -> K::Output {
 #[allow(clippy::undocumented_unsafe_blocks)]
 impl Simd for Avx2 {
     const LANES: usize = 8;
-    const ACCUMULATORS: usize = 12;
     type V = __m256;
 
     #[inline(always)]

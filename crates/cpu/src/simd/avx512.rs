@@ -21,7 +21,6 @@ pub(super) unsafe fn run<K: Kernel>(kernel: K) -> K::Output {
 #[allow(clippy::undocumented_unsafe_blocks)]
 impl Simd for Avx512 {
     const LANES: usize = 16;
-    const ACCUMULATORS: usize = 24;
     type V = __m512;
 
     #[inline(always)]

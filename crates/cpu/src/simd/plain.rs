@@ -18,7 +18,6 @@ fn zip(a: [f32; N], b: [f32; N], f: impl Fn(f32, f32) -> f32) -> [f32; N] {
 
 impl Simd for Plain {
     const LANES: usize = N;
-    const ACCUMULATORS: usize = if cfg!(target_arch = "aarch64") { 12 } else { 4 };
     type V = [f32; N];
 
     #[inline(always)]

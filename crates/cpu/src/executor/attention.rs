@@ -1,0 +1,282 @@
+//! How attention is split into tasks.
+//!
+//! A task is a block of one sequence's tokens with one key-value head. Where there are few new
+//! tokens and many old ones, as in decoding, the old ones are split too and the parts joined
+//! afterwards. How depends on the lengths alone, so that results do not depend on the number of
+//! threads.
+
+use std::ops::Range;
+
+use super::spans::{Span, Spans};
+use crate::arena::Slots;
+use crate::disjoint::Disjoint;
+use crate::kernels::attention::{Sums, Tile, attend};
+use crate::kv::{KvPages, LayerLayout, NewRows, PAGE};
+use crate::plan::AttentionStep;
+use crate::pool::Pool;
+
+/// Rows (tokens times query heads of a key-value head) that a block aims at.
+const BLOCK_ROWS: usize = 48;
+/// Most new tokens of a sequence whose old ones are split.
+const SPLIT_TOKENS: usize = 8;
+/// Pages of one part.
+const SPLIT_PAGES: usize = 4;
+/// Most parts.
+const MAX_PARTS: usize = 32;
+/// Query rows times positions below which waking a thread costs more than it saves.
+const MIN_SHARED: usize = 512;
+
+#[derive(Debug)]
+struct Task {
+    span: usize,
+    kv_head: usize,
+    /// Tokens of the span.
+    tokens: Range<usize>,
+    pages: Range<usize>,
+    /// Where the sums go that are to be joined: part number among all of this pass.
+    part: Option<usize>,
+}
+
+/// Parts of one block.
+#[derive(Debug)]
+struct Join {
+    span: usize,
+    kv_head: usize,
+    tokens: Range<usize>,
+    parts: Range<usize>,
+}
+
+/// Buffers that are filled anew for each layer.
+#[derive(Debug, Default)]
+pub(super) struct AttentionBuffers {
+    tasks: Vec<Task>,
+    joins: Vec<Join>,
+    /// Parts' sums: for each row the maximum, the total, and the values.
+    parts: Vec<f32>,
+    /// New pages: span and index in its table.
+    writes: Vec<(usize, usize)>,
+}
+
+impl AttentionBuffers {
+    pub(super) fn bytes(&self) -> usize {
+        4 * self.parts.capacity()
+    }
+
+    fn plan(&mut self, step: &AttentionStep, spans: &Spans) {
+        self.tasks.clear();
+        self.joins.clear();
+        let group = step.heads / step.kv_heads;
+        let mut parts = 0;
+        for (index, span) in spans.list.iter().enumerate() {
+            let block = (BLOCK_ROWS / group).max(1);
+            // The last blocks have the longest past: they go first.
+            for first in (0..span.tokens).step_by(block).rev() {
+                let tokens = first..(first + block).min(span.tokens);
+                let seen = step.scoring.visible(span.position + first).start;
+                let pages = seen / PAGE..(span.position + tokens.end).div_ceil(PAGE);
+                let each = SPLIT_PAGES.max(pages.len().div_ceil(MAX_PARTS));
+                let split = span.tokens <= SPLIT_TOKENS && pages.len() > each;
+                for kv_head in 0..step.kv_heads {
+                    let (span, tokens) = (index, tokens.clone());
+                    if !split {
+                        let pages = pages.clone();
+                        self.tasks.push(Task { span, kv_head, tokens, pages, part: None });
+                        continue;
+                    }
+                    let first_part = parts;
+                    for start in pages.clone().step_by(each) {
+                        let pages = start..(start + each).min(pages.end);
+                        let (tokens, part) = (tokens.clone(), Some(parts));
+                        self.tasks.push(Task { span, kv_head, tokens, pages, part });
+                        parts += 1;
+                    }
+                    self.joins.push(Join { span, kv_head, tokens, parts: first_part..parts });
+                }
+            }
+        }
+    }
+}
+
+/// What all tasks of a layer share.
+struct Layer<'a> {
+    step: &'a AttentionStep,
+    spans: &'a Spans,
+    slots: &'a Slots<'a>,
+    layout: LayerLayout,
+    group: usize,
+    /// Floats of one part.
+    part_len: usize,
+    queries: &'a [f32],
+}
+
+/// Appends the new keys and values and attends.
+pub(super) fn run(
+    pool: &Pool,
+    step: &AttentionStep,
+    spans: &Spans,
+    slots: &Slots<'_>,
+    kv: &mut KvPages,
+    buffers: &mut AttentionBuffers,
+) {
+    store(pool, step, spans, slots, kv, buffers);
+    buffers.plan(step, spans);
+    let (layout, group) = (kv.layer(step.layer), step.heads / step.kv_heads);
+    let part_len = SPLIT_TOKENS * group * (layout.stride + 2);
+    let parts = buffers.joins.last().map_or(0, |join| join.parts.end);
+    if buffers.parts.len() < parts * part_len {
+        buffers.parts.resize(parts * part_len, 0.0);
+    }
+    // SAFETY: nobody writes to the queries during this step.
+    let queries = unsafe { slots.read(&step.q, spans.positions.len()) };
+    let layer = Layer { step, spans, slots, layout, group, part_len, queries };
+    let AttentionBuffers { tasks, joins, parts, .. } = buffers;
+    let positions: usize = spans.list.iter().map(|span| span.tokens * span.end()).sum();
+    let parts = Disjoint::new(parts);
+    let kv = &*kv;
+    in_parallel(pool, tasks.len(), positions * step.heads, |task| {
+        layer.attend(pool, kv, &tasks[task], &parts);
+    });
+    in_parallel(pool, joins.len(), 0, |join| {
+        // SAFETY: all tasks are done, nobody writes to the parts any more.
+        layer.join(&joins[join], |range| unsafe { &*parts.part(range) });
+    });
+}
+
+fn in_parallel(pool: &Pool, tasks: usize, work: usize, f: impl Fn(usize) + Sync) {
+    if work < MIN_SHARED {
+        (0..tasks).for_each(f);
+    } else {
+        pool.run(tasks, |task, _| f(task));
+    }
+}
+
+/// Writes the new keys and values, one page to a task.
+fn store(
+    pool: &Pool,
+    step: &AttentionStep,
+    spans: &Spans,
+    slots: &Slots<'_>,
+    kv: &mut KvPages,
+    buffers: &mut AttentionBuffers,
+) {
+    let writes = &mut buffers.writes;
+    writes.clear();
+    for (index, span) in spans.list.iter().enumerate() {
+        writes.extend(span.new_pages().map(|page| (index, page)));
+    }
+    let rows = spans.positions.len();
+    let (key_stride, value_stride) = (step.k.stride, step.v.stride);
+    // SAFETY: nobody writes to keys and values during this step.
+    let (keys, values) = unsafe { (slots.read(&step.k, rows), slots.read(&step.v, rows)) };
+    let new = NewRows { keys, key_stride, values, value_stride };
+    let layout = kv.layer(step.layer);
+    let pages = kv.share();
+    in_parallel(pool, writes.len(), rows * step.kv_heads * 8, |write| {
+        let (index, page) = writes[write];
+        let span = &spans.list[index];
+        let first = span.position.max(page * PAGE);
+        let last = span.end().min((page + 1) * PAGE);
+        let rows = first - span.position + span.row..last - span.position + span.row;
+        let id = spans.table(span)[page];
+        // SAFETY: a page that is written to belongs to one sequence alone, and a sequence occurs
+        // once in a batch; so each task has its own page.
+        unsafe { pages.write(pool.isa(), id, &layout, first - page * PAGE, rows, &new) };
+    });
+}
+
+impl Layer<'_> {
+    fn attend(&self, pool: &Pool, kv: &KvPages, task: &Task, parts: &Disjoint<'_, f32>) {
+        let Layer { step, spans, layout, group, .. } = self;
+        let span = &spans.list[task.span];
+        let heads = task.kv_head * group..(task.kv_head + 1) * group;
+        let first_row = span.row + task.tokens.start;
+        let position = span.position + task.tokens.start;
+        let seen = step.scoring.visible(position).start;
+        // The sink counts once: with the part that has the first page.
+        let has_sink = !step.sinks.is_empty() && task.pages.start == seen / PAGE;
+        let tile = Tile {
+            scoring: step.scoring,
+            kv,
+            layer: *layout,
+            kv_head: task.kv_head,
+            table: spans.table(span),
+            pages: task.pages.clone(),
+            position,
+            tokens: task.tokens.len(),
+            group: *group,
+            queries: &self.queries[first_row * step.q.stride + heads.start * layout.head_dim..],
+            query_stride: step.q.stride,
+            sinks: has_sink.then(|| &step.sinks[heads.clone()]),
+        };
+        attend(pool.isa(), &tile, |sums| match task.part {
+            None => self.store(span, task.kv_head, &task.tokens, sums),
+            Some(part) => {
+                // SAFETY: each part is one task's.
+                let part = unsafe { parts.part(part * self.part_len..(part + 1) * self.part_len) };
+                let rows = sums.max.len();
+                let (max, rest) = part.split_at_mut(rows);
+                let (total, values) = rest.split_at_mut(rows);
+                max.copy_from_slice(&sums.max);
+                total.copy_from_slice(&sums.total);
+                values[..sums.values.len()].copy_from_slice(&sums.values);
+            }
+        });
+    }
+
+    /// Divides the sums by their totals: the result of a block.
+    fn store(&self, span: &Span, kv_head: usize, tokens: &Range<usize>, sums: &Sums) {
+        let dim = self.layout.head_dim;
+        for row in 0..sums.max.len() {
+            let out = self.head_out(span, kv_head, tokens, row);
+            let values = &sums.values[row * self.layout.stride..][..dim];
+            let factor = 1.0 / sums.total[row];
+            out.iter_mut().zip(values).for_each(|(out, value)| *out = value * factor);
+        }
+    }
+
+    /// Where the result of row `row` of a block goes.
+    #[allow(clippy::mut_from_ref)]
+    fn head_out(
+        &self,
+        span: &Span,
+        kv_head: usize,
+        tokens: &Range<usize>,
+        row: usize,
+    ) -> &mut [f32] {
+        let (token, head) = (row / self.group, row % self.group);
+        let dim = self.layout.head_dim;
+        let mut view = self.step.out;
+        view.offset += (kv_head * self.group + head) * dim;
+        view.cols = dim;
+        // SAFETY: each head of each token is in one block, whose task calls this once for it.
+        unsafe { self.slots.row(&view, span.row + tokens.start + token) }
+    }
+
+    /// Joins the parts of a block; `part` gives elements of the buffer of parts.
+    fn join<'b>(&self, join: &Join, part: impl Fn(Range<usize>) -> &'b [f32]) {
+        let rows = join.tokens.len() * self.group;
+        let (stride, dim) = (self.layout.stride, self.layout.head_dim);
+        let span = &self.spans.list[join.span];
+        let number = |index: usize, at: usize| {
+            let at = index * self.part_len + at;
+            part(at..at + 1)[0]
+        };
+        for row in 0..rows {
+            let max = join.parts.clone().map(|i| number(i, row)).fold(f32::NEG_INFINITY, f32::max);
+            let out = self.head_out(span, join.kv_head, &join.tokens, row);
+            out.fill(0.0);
+            let mut total = 0.0;
+            for index in join.parts.clone() {
+                let factor = match number(index, row) {
+                    f32::NEG_INFINITY => 0.0,
+                    own => (own - max).exp(),
+                };
+                total += factor * number(index, rows + row);
+                let start = index * self.part_len + 2 * rows + row * stride;
+                let values = part(start..start + dim);
+                out.iter_mut().zip(values).for_each(|(out, value)| *out += factor * value);
+            }
+            out.iter_mut().for_each(|out| *out /= total);
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! Attention of a block of queries over pages of keys and values, with the softmax computed page by
+//! page (Milakov and Gimelshein 2018, arXiv:1805.02867): no score matrix is ever stored.
+//!
+//! All query heads that share a key-value head are rows of one block, so that keys and values are
+//! read once for them.
+
+mod products;
+
+use std::cell::RefCell;
+use std::ops::Range;
+
+use baton_graph::PageId;
+
+use crate::isa::Isa;
+use crate::kv::{HeadPage, KvPages, LayerLayout, PAGE};
+use crate::simd::{self, Kernel, Map, Simd, dispatch};
+use products::{accumulate, scores, widen};
+
+/// From this many rows on, a page is widened to f32 once instead of at each use.
+const WIDEN_ROWS: usize = 8;
+
+/// How scores are made and which of them count.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scoring {
+    /// Factor on the scores.
+    pub(crate) scale: f32,
+    /// Soft cap of the scores.
+    pub(crate) softcap: Option<f32>,
+    /// Positions that a token sees, itself included.
+    pub(crate) window: Option<usize>,
+}
+
+impl Scoring {
+    /// Positions that the token at `position` sees.
+    #[inline]
+    pub(crate) fn visible(&self, position: usize) -> Range<usize> {
+        self.window.map_or(0, |window| (position + 1).saturating_sub(window))..position + 1
+    }
+}
+
+/// Consecutive tokens' queries for one key-value head, and the pages they are to look at.
+pub(crate) struct Tile<'a> {
+    pub(crate) scoring: Scoring,
+    pub(crate) kv: &'a KvPages,
+    pub(crate) layer: LayerLayout,
+    pub(crate) kv_head: usize,
+    /// All pages of the sequence.
+    pub(crate) table: &'a [PageId],
+    /// Those to read.
+    pub(crate) pages: Range<usize>,
+    /// Position of the first token.
+    pub(crate) position: usize,
+    pub(crate) tokens: usize,
+    /// Query heads of the key-value head.
+    pub(crate) group: usize,
+    /// The first token's queries for the head, side by side; further tokens follow by the stride.
+    pub(crate) queries: &'a [f32],
+    pub(crate) query_stride: usize,
+    /// Logits of the heads' sinks, if any and if they belong to this part of the pages.
+    pub(crate) sinks: Option<&'a [f32]>,
+}
+
+/// Softmax-weighted sums as far as they are computed: rows are `token * group + head`.
+#[derive(Default)]
+pub(crate) struct Sums {
+    /// Greatest score of each row.
+    pub(crate) max: Vec<f32>,
+    /// Sum of the exponentials, relative to `max`.
+    pub(crate) total: Vec<f32>,
+    /// Sum of the values by those exponentials, `(rows, stride)`.
+    pub(crate) values: Vec<f32>,
+}
+
+#[derive(Default)]
+struct Scratch {
+    sums: Sums,
+    queries: Vec<f32>,
+    scores: Vec<f32>,
+    keys: Vec<f32>,
+    values: Vec<f32>,
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = RefCell::default();
+}
+
+/// Attends and hands the sums to `finish`.
+pub(crate) fn attend<R>(isa: Isa, tile: &Tile<'_>, finish: impl FnOnce(&Sums) -> R) -> R {
+    let rows = tile.tokens * tile.group;
+    let (dim, stride) = (tile.layer.head_dim, tile.layer.stride);
+    SCRATCH.with_borrow_mut(|scratch| {
+        let Scratch { sums, queries, scores, keys, values } = scratch;
+        for (buffer, len) in [
+            (&mut sums.max, rows),
+            (&mut sums.total, rows),
+            (&mut sums.values, rows * stride),
+            (&mut *queries, rows * dim),
+            (&mut *scores, rows * PAGE),
+            (&mut *keys, dim * PAGE),
+            (&mut *values, PAGE * stride),
+        ] {
+            buffer.resize(len, 0.0);
+        }
+        sums.values.fill(0.0);
+        match tile.sinks {
+            // A sink is a score of its own whose value is zero.
+            Some(sinks) => {
+                sums.max.chunks_exact_mut(tile.group).for_each(|max| max.copy_from_slice(sinks));
+                sums.total.fill(1.0);
+            }
+            None => {
+                sums.max.fill(f32::NEG_INFINITY);
+                sums.total.fill(0.0);
+            }
+        }
+        for token in 0..tile.tokens {
+            let from = &tile.queries[token * tile.query_stride..][..tile.group * dim];
+            let to = &mut queries[token * tile.group * dim..][..tile.group * dim];
+            to.iter_mut().zip(from).for_each(|(to, from)| *to = from * tile.scoring.scale);
+        }
+        dispatch(isa, Attend { tile, sums, queries, scores, keys, values });
+        finish(sums)
+    })
+}
+
+struct Attend<'a> {
+    tile: &'a Tile<'a>,
+    sums: &'a mut Sums,
+    queries: &'a [f32],
+    scores: &'a mut [f32],
+    keys: &'a mut [f32],
+    values: &'a mut [f32],
+}
+
+impl Kernel for Attend<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Attend { tile, sums, queries, scores: score, keys, values } = self;
+        let Tile { scoring, layer, tokens, group, position, .. } = *tile;
+        let (dim, stride) = (layer.head_dim, layer.stride);
+        let rows = tokens * group;
+        let seen = scoring.visible(position).start..position + tokens;
+        for index in tile.pages.clone() {
+            let start = index * PAGE;
+            // Within the page: tokens that some row sees, and whole vectors around them.
+            let first = seen.start.saturating_sub(start).min(PAGE);
+            let end = seen.end.saturating_sub(start).min(PAGE);
+            if first >= end {
+                continue;
+            }
+            let cols = end.next_multiple_of(32).min(PAGE);
+            let HeadPage { keys: half_keys, values: half_values } =
+                tile.kv.head(tile.table[index], &layer, tile.kv_head);
+            if rows >= WIDEN_ROWS {
+                for d in 0..dim {
+                    widen(s, &half_keys[d * PAGE..][..cols], &mut keys[d * PAGE..][..cols]);
+                }
+                let used = first * stride..end * stride;
+                widen(s, &half_values[used.clone()], &mut values[used]);
+                scores(s, queries, keys, cols, score);
+            } else {
+                scores(s, queries, half_keys, cols, score);
+            }
+            for row in 0..rows {
+                let visible = scoring.visible(position + row / group);
+                let visible = visible.start.saturating_sub(start).min(PAGE)
+                    ..visible.end.saturating_sub(start).min(PAGE);
+                let score = &mut score[row * PAGE..][..cols];
+                let factor = softmax(
+                    s,
+                    score,
+                    visible,
+                    scoring.softcap,
+                    &mut sums.max[row],
+                    &mut sums.total[row],
+                );
+                if factor != 1.0 {
+                    scale(s, factor, &mut sums.values[row * stride..][..stride]);
+                }
+            }
+            if rows >= WIDEN_ROWS {
+                accumulate(s, score, first..end, values, stride, &mut sums.values);
+            } else {
+                accumulate(s, score, first..end, half_values, stride, &mut sums.values);
+            }
+        }
+    }
+}
+
+struct Softcap(f32);
+impl Map for Softcap {
+    #[inline(always)]
+    fn call<S: Simd>(&self, s: S, x: S::V) -> S::V {
+        s.mul(simd::tanh(s, s.div(x, s.splat(self.0))), s.splat(self.0))
+    }
+}
+
+/// Turns a row of scores, a multiple of 16 of them, into exponentials relative to the new maximum,
+/// those that are not visible into 0. Returns the factor for what was summed up before.
+#[inline(always)]
+fn softmax<S: Simd>(
+    s: S,
+    scores: &mut [f32],
+    visible: Range<usize>,
+    softcap: Option<f32>,
+    max: &mut f32,
+    total: &mut f32,
+) -> f32 {
+    if visible.is_empty() {
+        scores.fill(0.0);
+        return 1.0;
+    }
+    if let Some(cap) = softcap {
+        simd::map(s, &Softcap(cap), None, scores);
+    }
+    scores[..visible.start].fill(f32::NEG_INFINITY);
+    scores[visible.end..].fill(f32::NEG_INFINITY);
+    let mut greatest = s.splat(*max);
+    for part in scores.chunks_exact(S::LANES) {
+        greatest = s.max(greatest, s.load(part));
+    }
+    let new = s.greatest(greatest);
+    // With nothing but infinities the differences below would be NaN.
+    let shift = if new == f32::NEG_INFINITY { 0.0 } else { new };
+    let mut sum = s.splat(0.0);
+    for part in scores.chunks_exact_mut(S::LANES) {
+        let weight = simd::exp(s, s.sub(s.load(part), s.splat(shift)));
+        sum = s.add(sum, weight);
+        s.store(part, weight);
+    }
+    let factor = if *max == new { 1.0 } else { (*max - shift).exp() };
+    *total = *total * factor + s.sum(sum);
+    *max = new;
+    factor
+}
+
+#[inline(always)]
+fn scale<S: Simd>(s: S, by: f32, x: &mut [f32]) {
+    for part in x.chunks_exact_mut(S::LANES) {
+        let scaled = s.mul(s.load(part), s.splat(by));
+        s.store(part, scaled);
+    }
+}

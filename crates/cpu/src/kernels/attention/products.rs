@@ -1,0 +1,172 @@
+//! The two small matrix products of attention: queries with keys, weights with values.
+
+use std::ops::Range;
+
+use crate::kv::PAGE;
+use crate::simd::Simd;
+
+/// What keys and values are stored as: f32, or the bits of f16.
+pub(super) trait Element: Copy {
+    /// Reads a vector.
+    ///
+    /// # Safety
+    /// `from` is valid for reads of a vector's elements.
+    unsafe fn load<S: Simd>(s: S, from: *const Self) -> S::V;
+}
+
+impl Element for f32 {
+    #[inline(always)]
+    unsafe fn load<S: Simd>(s: S, from: *const f32) -> S::V {
+        // SAFETY: the caller's promise.
+        unsafe { s.load_at(from) }
+    }
+}
+
+impl Element for u16 {
+    #[inline(always)]
+    unsafe fn load<S: Simd>(s: S, from: *const u16) -> S::V {
+        // SAFETY: the caller's promise.
+        unsafe { s.load_half_at(from) }
+    }
+}
+
+/// Widens f16 bits, a multiple of 16 of them.
+#[inline(always)]
+pub(super) fn widen<S: Simd>(s: S, from: &[u16], to: &mut [f32]) {
+    assert!(from.len() == to.len() && from.len() % S::LANES == 0);
+    for i in (0..from.len()).step_by(S::LANES) {
+        // SAFETY: LANES elements from `i` on are within both.
+        unsafe { s.store_at(to.as_mut_ptr().add(i), s.load_half_at(from.as_ptr().add(i))) };
+    }
+}
+
+/// Calls `$body` with the constants `$R` and `$C` for blocks of rows and vectors that cover
+/// `$rows` rows and `$vectors` vectors, an even number; a block starts at row `$row` and vector
+/// `$vector`. Few shapes, since each is compiled for each instruction set.
+macro_rules! blocks {
+    ($rows:expr, $vectors:expr, |$row:ident, $vector:ident, $R:ident, $C:ident| $body:expr) => {{
+        let (rows, vectors): (usize, usize) = ($rows, $vectors);
+        let mut $row = 0;
+        while $row < rows {
+            let mut $vector = 0;
+            macro_rules! run {
+                ($r:literal, $c:literal) => {{
+                    const $R: usize = $r;
+                    const $C: usize = $c;
+                    while $vector + $C <= vectors {
+                        $body;
+                        $vector += $C;
+                    }
+                }};
+            }
+            match rows - $row {
+                4.. => {
+                    run!(4, 2);
+                    $row += 4;
+                }
+                3 => {
+                    run!(3, 2);
+                    $row += 3;
+                }
+                2 => {
+                    run!(2, 2);
+                    $row += 2;
+                }
+                _ => {
+                    // One row alone needs more sums side by side to hide the latency of each.
+                    run!(1, 4);
+                    run!(1, 2);
+                    $row += 1;
+                }
+            }
+        }
+    }};
+}
+
+/// `out[r, t] = sum over d of queries[r, d] * keys[d, t]` for the first `cols` tokens of a page;
+/// queries are `(rows, dim)`, keys `(dim, PAGE)`, `out` is `(rows, PAGE)`.
+#[inline(always)]
+pub(super) fn scores<S: Simd, E: Element>(
+    s: S,
+    queries: &[f32],
+    keys: &[E],
+    cols: usize,
+    out: &mut [f32],
+) {
+    let (dim, rows) = (keys.len() / PAGE, out.len() / PAGE);
+    assert!(queries.len() == rows * dim && keys.len() == dim * PAGE && out.len() == rows * PAGE);
+    assert!(cols <= PAGE && cols % (2 * S::LANES) == 0);
+    let (queries, keys, out) = (queries.as_ptr(), keys.as_ptr(), out.as_mut_ptr());
+    blocks!(rows, cols / S::LANES, |row, vector, R, C| {
+        // SAFETY: the lengths were checked above; rows and vectors stay below theirs.
+        unsafe {
+            let col = vector * S::LANES;
+            let queries = queries.add(row * dim);
+            let mut sums = [[s.splat(0.0); C]; R];
+            for d in 0..dim {
+                let mut key = [s.splat(0.0); C];
+                for c in 0..C {
+                    key[c] = E::load(s, keys.add(d * PAGE + col + c * S::LANES));
+                }
+                for r in 0..R {
+                    let query = s.splat(*queries.add(r * dim + d));
+                    for c in 0..C {
+                        sums[r][c] = s.mul_add(query, key[c], sums[r][c]);
+                    }
+                }
+            }
+            for r in 0..R {
+                for c in 0..C {
+                    s.store_at(out.add((row + r) * PAGE + col + c * S::LANES), sums[r][c]);
+                }
+            }
+        }
+    });
+}
+
+/// `out[r, i] += sum over t in tokens of weights[r, t] * values[t, i]`; weights are
+/// `(rows, PAGE)`, values `(PAGE, stride)`, `out` is `(rows, stride)`.
+#[inline(always)]
+pub(super) fn accumulate<S: Simd, E: Element>(
+    s: S,
+    weights: &[f32],
+    tokens: Range<usize>,
+    values: &[E],
+    stride: usize,
+    out: &mut [f32],
+) {
+    let rows = weights.len() / PAGE;
+    assert!(values.len() == PAGE * stride && out.len() == rows * stride);
+    assert!(tokens.end <= PAGE && stride % (2 * S::LANES) == 0);
+    let (weights, values, out) = (weights.as_ptr(), values.as_ptr(), out.as_mut_ptr());
+    blocks!(rows, stride / S::LANES, |row, vector, R, C| {
+        // SAFETY: the lengths were checked above; rows and vectors stay below theirs.
+        unsafe {
+            let col = vector * S::LANES;
+            let weights = weights.add(row * PAGE);
+            let mut sums = [[s.splat(0.0); C]; R];
+            for r in 0..R {
+                for c in 0..C {
+                    sums[r][c] = s.load_at(out.add((row + r) * stride + col + c * S::LANES));
+                }
+            }
+            for t in tokens.clone() {
+                let mut value = [s.splat(0.0); C];
+                for c in 0..C {
+                    value[c] = E::load(s, values.add(t * stride + col + c * S::LANES));
+                }
+                for r in 0..R {
+                    let weight = s.splat(*weights.add(r * PAGE + t));
+                    for c in 0..C {
+                        sums[r][c] = s.mul_add(weight, value[c], sums[r][c]);
+                    }
+                }
+            }
+            for r in 0..R {
+                for c in 0..C {
+                    s.store_at(out.add((row + r) * stride + col + c * S::LANES), sums[r][c]);
+                }
+            }
+        }
+    });
+}
