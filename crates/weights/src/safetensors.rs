@@ -62,9 +62,9 @@ pub struct TensorInfo {
 }
 
 impl Checkpoint {
-    /// Opens the checkpoint at `path`: a `.safetensors` file, or a folder with
-    /// `model.safetensors.index.json`, with `model.safetensors`, or with other such files. Any
-    /// shard of an indexed checkpoint stands for the whole.
+    /// Opens the checkpoint at `path`: a `.safetensors` file, or a folder with `model.safetensors`,
+    /// with `model.safetensors.index.json`, or with other such files, in this order. Any shard of
+    /// an indexed checkpoint stands for the whole.
     ///
     /// # Errors
     /// If a file cannot be read, a shard is missing or a header is malformed. A tensor of a type

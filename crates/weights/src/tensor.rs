@@ -43,10 +43,11 @@ impl Tensor {
             let problem = format!("{dtype} needs scales and biases");
             return Err(Error::Tensor { name: name.into(), problem });
         }
-        Self::unchecked_affine(name.into(), dtype, shape, data)
+        Self::of_shape(name.into(), dtype, shape, data)
     }
 
-    fn unchecked_affine(name: String, dtype: DType, shape: &[usize], data: Bytes) -> Result<Self> {
+    /// A tensor that still lacks its scales if it is affine.
+    fn of_shape(name: String, dtype: DType, shape: &[usize], data: Bytes) -> Result<Self> {
         let expected = match byte_len(dtype, shape) {
             Ok(n) => n,
             Err(problem) => return Err(Error::Tensor { name, problem }),
@@ -75,14 +76,19 @@ impl Tensor {
             let problem = format!("{dtype} has no separate scales and biases");
             return Err(Error::Tensor { name, problem });
         }
-        let mut tensor = Self::unchecked_affine(name, dtype, shape, data)?;
+        let mut tensor = Self::of_shape(name, dtype, shape, data)?;
         let groups = tensor.elements() / dtype.block_len();
-        let expected = groups * affine.dtype.block_bytes();
-        let fits = affine.dtype.is_float()
-            && affine.scales.len() == expected
-            && affine.biases.len() == expected;
-        if !fits {
-            let problem = format!("needs {groups} scales and biases of {}", affine.dtype);
+        let has_all = |bytes: &Bytes| bytes.len() / affine.dtype.block_bytes() == groups;
+        let whole = |bytes: &Bytes| bytes.len().is_multiple_of(affine.dtype.block_bytes());
+        if !affine.dtype.is_float()
+            || ![&affine.scales, &affine.biases].iter().all(|b| has_all(b) && whole(b))
+        {
+            let problem = format!(
+                "needs {groups} scales and biases of a float type, found {} and {} bytes of {}",
+                affine.scales.len(),
+                affine.biases.len(),
+                affine.dtype
+            );
             return Err(Error::Tensor { name: tensor.name, problem });
         }
         tensor.affine = Some(affine);
@@ -203,4 +209,69 @@ pub(crate) fn byte_len(dtype: DType, shape: &[usize]) -> std::result::Result<usi
         .try_fold(1usize, |n, &d| n.checked_mul(d))
         .and_then(|n| (n / dtype.block_len()).checked_mul(dtype.block_bytes()))
         .ok_or_else(|| format!("shape {shape:?} overflows"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AFFINE: DType = DType::Affine { bits: 4, group_size: 32 };
+
+    /// Two matrices of three rows; row `i` of them all has scale 1 and bias `i`.
+    fn affine() -> Tensor {
+        let floats = |v: [f32; 6]| v.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>();
+        let (scales, biases) = (floats([1.0; 6]), floats([0.0, 1.0, 2.0, 3.0, 4.0, 5.0]));
+        let affine = Affine { dtype: DType::F32, scales: scales.into(), biases: biases.into() };
+        Tensor::with_affine("x", AFFINE, &[2, 3, 32], vec![0; 96].into(), affine).unwrap()
+    }
+
+    #[test]
+    fn views_share_bytes_and_bring_their_scales() {
+        let tensor = affine();
+        assert_eq!((tensor.rows(), tensor.cols(), tensor.elements()), (6, 32, 192));
+        let second = tensor.index(1);
+        assert_eq!(second.shape(), [3, 32]);
+        let rows = second.slice_rows(1..3);
+        assert_eq!(rows.to_f32(), [[4.0; 32], [5.0; 32]].concat());
+        assert_eq!(rows.data().as_ptr(), tensor.data()[4 * 16..].as_ptr());
+        assert_eq!(rows.stored_bytes(), 2 * (16 + 4 + 4));
+        assert_eq!(second.index(0).to_f32(), [3.0; 32]);
+        assert_eq!(second.slice_rows(1..1).to_f32(), [0.0; 0]);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let new = |dtype, shape: &[usize], len: usize| {
+            Tensor::new("x", dtype, shape, vec![0; len].into())
+        };
+        assert!(new(DType::Q4_0, &[2, 32], 36).is_ok());
+        assert!(new(DType::F32, &[], 4).is_ok());
+        for (dtype, shape, len) in [
+            (DType::Q4_0, &[2, 32][..], 35),
+            (DType::Q4_0, &[32, 2], 36),
+            (DType::F32, &[0, 4], 0),
+            (DType::F32, &[usize::MAX, 2], 8),
+            (DType::F32, &[usize::MAX / 2], 8),
+            (AFFINE, &[32], 16),
+        ] {
+            assert!(new(dtype, shape, len).is_err(), "{dtype} {shape:?}");
+        }
+    }
+
+    #[test]
+    fn affine_needs_a_known_format_and_all_scales() {
+        let new = |dtype, scale_type, bytes: usize| {
+            let part = || Bytes::from(vec![0; bytes]);
+            let affine = Affine { dtype: scale_type, scales: part(), biases: part() };
+            Tensor::with_affine("x", dtype, &[2, 32], vec![0; 32].into(), affine)
+        };
+        assert!(new(AFFINE, DType::F16, 4).is_ok());
+        assert!(new(AFFINE, DType::F16, 3).is_err());
+        assert!(new(AFFINE, DType::F16, 5).is_err());
+        assert!(new(AFFINE, DType::Q8_0, 68).is_err());
+        assert!(new(DType::Q4_0, DType::F16, 4).is_err());
+        for (bits, group_size) in [(7, 32), (0, 32), (4, 0), (4, 16), (9, 64)] {
+            assert!(new(DType::Affine { bits, group_size }, DType::F16, 4).is_err());
+        }
+    }
 }

@@ -189,7 +189,7 @@ fn files_are_named_in_errors() {
 }
 
 #[test]
-fn an_index_cannot_lead_out_of_its_folder() {
+fn an_index_names_files_of_its_folder_only() {
     let outside = tempfile::tempdir().unwrap();
     let folder = outside.path().join("model");
     std::fs::create_dir(&folder).unwrap();
@@ -212,6 +212,9 @@ fn an_index_cannot_lead_out_of_its_folder() {
         let error = open(map).unwrap_err();
         assert!(error.contains(wanted), "{error}");
     }
+    // A whole file beside an index that is out of date.
+    std::fs::copy(&shard, folder.join("model.safetensors")).unwrap();
+    assert_eq!(open("\"a\": \"gone.safetensors\""), Ok(5));
 }
 
 /// Overwrites, removes or repeats a stretch of bytes.

@@ -41,12 +41,13 @@ pub(super) fn find(path: &Path) -> Result<Files> {
         return Ok(Files { folder, files: vec![path.to_owned()], index: None });
     }
     let folder = path.to_owned();
-    if folder.join(INDEX).is_file() {
-        return indexed(folder);
-    }
+    // Before the index, as transformers does: some folders keep the index of former shards.
     let single = folder.join(SINGLE);
     if single.is_file() {
         return Ok(Files { folder, files: vec![single], index: None });
+    }
+    if folder.join(INDEX).is_file() {
+        return indexed(folder);
     }
     let io = |source| Error::Io { path: path.to_owned(), source };
     let mut files = Vec::new();
