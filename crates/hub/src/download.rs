@@ -47,7 +47,6 @@ pub(crate) fn download(
     match verify(want, part) {
         Err(Error::WrongHash { .. }) if resumed => {
             // The old bytes may be the damaged ones: once more from the start.
-            part.truncate(0)?;
             transfer(client, url, want, part, store, progress)?;
             verify(want, part)
         }
@@ -55,8 +54,16 @@ pub(crate) fn download(
     }
 }
 
-/// Checks a complete part against what is known about the file.
+/// Checks a complete part against what is known about the file, and empties it if it is another one.
 pub(crate) fn verify(want: &Want<'_>, part: &mut Part) -> Result<()> {
+    let checked = check(want, part);
+    if checked.is_err() {
+        part.truncate(0)?;
+    }
+    checked
+}
+
+fn check(want: &Want<'_>, part: &mut Part) -> Result<()> {
     let (file, origin) = (want.file.to_owned(), want.origin.to_owned());
     match (want.size, want.sha256) {
         (Some(expected), _) if expected != part.len() => {
@@ -126,14 +133,7 @@ fn attempt(
     }
     let what = format!("{} at {}", want.file, want.origin);
     let answer = client.get(url, &headers, &what)?;
-    let total = place(&answer, want, part)?;
-    if let (Some(expected), Some(actual)) = (want.size, total)
-        && expected != actual
-    {
-        let (file, origin) = (want.file.into(), want.origin.into());
-        return Err(Error::WrongSize { file, origin, expected, actual });
-    }
-    let total = total.or(want.size);
+    let total = place(&answer, want, part)?.or(want.size);
     if let Some(total) = total {
         ensure_space(store, total.saturating_sub(part.len()), want.file)?;
     }
@@ -144,9 +144,17 @@ fn attempt(
 }
 
 /// Decides from the status and headers where the body goes in the file, shortens `part` to there, and
-/// returns the whole file's size if the server states it.
+/// returns the whole file's size if the server states it. A file of another size than wanted is an
+/// error and leaves the part alone: what came from elsewhere may still be right.
 fn place(answer: &Answer, want: &Want<'_>, part: &mut Part) -> Result<Option<u64>> {
     let number = |text: &str| text.trim().parse::<u64>().ok();
+    let wanted = |total: Option<u64>| match (want.size, total) {
+        (Some(expected), Some(actual)) if expected != actual => {
+            let (file, origin) = (want.file.into(), want.origin.into());
+            Err(Error::WrongSize { file, origin, expected, actual })
+        }
+        _ => Ok(total),
+    };
     match answer.status {
         206 => {
             let range = answer.header("content-range").and_then(|text| text.strip_prefix("bytes "));
@@ -159,7 +167,7 @@ fn place(answer: &Answer, want: &Want<'_>, part: &mut Part) -> Result<Option<u64
                 let reason = "the server sent another range than asked".into();
                 return Err(Error::Dropped { url, received, reason });
             }
-            Ok(number(total))
+            wanted(number(total))
         }
         416 if part.len() > 0 => {
             part.truncate(0)?;
@@ -169,8 +177,9 @@ fn place(answer: &Answer, want: &Want<'_>, part: &mut Part) -> Result<Option<u64
         416 => Err(bad_response(&answer.url, "it refuses a range that was not asked for")),
         // The whole file, whatever was asked.
         _ => {
+            let total = wanted(answer.header("content-length").and_then(number))?;
             part.truncate(0)?;
-            Ok(answer.header("content-length").and_then(number))
+            Ok(total)
         }
     }
 }
@@ -198,6 +207,7 @@ fn receive(
         };
         let done = part.len() + n as u64;
         if let Some(expected) = total.filter(|total| done > *total) {
+            part.truncate(0)?;
             let (file, origin) = (file.into(), want.origin.into());
             return Err(Error::WrongSize { file, origin, expected, actual: done });
         }

@@ -256,7 +256,7 @@ fn failure(url: &str, error: ureq::Error) -> Error {
             | Kind::UnexpectedEof
             | Kind::TimedOut
             | Kind::WouldBlock => Error::Dropped { url, received, reason },
-            _ => Error::Unreachable { url, reason },
+            _ => Error::Unreachable { url, reason: io.to_string() },
         },
         ureq::Error::Protocol(_) => Error::BadResponse { url, reason },
         _ => Error::Unreachable { url, reason },

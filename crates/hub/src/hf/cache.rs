@@ -22,8 +22,7 @@ pub(crate) struct Cached {
 
 /// Finds all files of `hf` in the cache, or `None` if one is not there.
 pub(crate) fn lookup(cache: &Path, hf: &HfRef) -> Option<Vec<Cached>> {
-    let repo = cache.join(format!("models--{}", hf.repo.replace('/', "--")));
-    let snapshot = snapshot(&repo, hf.revision())?;
+    let snapshot = snapshot(&repo_folder(cache, hf), hf.revision())?;
     let mut all = Vec::new();
     collect(&snapshot, "", 0, &mut all);
     let listed: Vec<_> = all.iter().map(|cached| cached.file.clone()).collect();
@@ -38,6 +37,20 @@ pub(crate) fn lookup(cache: &Path, hf: &HfRef) -> Option<Vec<Cached>> {
             || cached.file.path.starts_with("tokenizer")
     });
     complete.then_some(chosen)
+}
+
+/// Finds a file of known content, whichever revision of `hf` it came with.
+pub(crate) fn by_digest(cache: &Path, hf: &HfRef, digest: Sha256) -> Option<Cached> {
+    let pick = hf.pick.as_ref().filter(|pick| pick.to_ascii_lowercase().ends_with(".gguf"))?;
+    let blob = repo_folder(cache, hf).join("blobs").join(digest.to_string());
+    let path = blob.canonicalize().ok()?;
+    let size = path.metadata().ok().filter(std::fs::Metadata::is_file)?.len();
+    let file = RemoteFile { path: pick.clone(), size: Some(size), sha256: Some(digest) };
+    Some(Cached { path, file })
+}
+
+fn repo_folder(cache: &Path, hf: &HfRef) -> PathBuf {
+    cache.join(format!("models--{}", hf.repo.replace('/', "--")))
 }
 
 fn snapshot(repo: &Path, revision: &str) -> Option<PathBuf> {
@@ -73,7 +86,7 @@ fn collect(folder: &Path, prefix: &str, depth: u32, out: &mut Vec<Cached>) {
 }
 
 /// Checks a cached file against what is wanted. Its digest is taken from its name in the cache, or
-/// computed where the cache does not tell.
+/// computed where the cache does not tell. A file that cannot be read is as good as none.
 pub(crate) fn matches(
     cached: &Cached,
     want: &Want<'_>,
@@ -87,17 +100,15 @@ pub(crate) fn matches(
         return Ok(known == expected);
     }
     let total = cached.file.size.unwrap_or(0);
-    let io = |error| Error::io("read", &cached.path)(error);
-    let mut file = File::open(&cached.path).map_err(io)?;
+    let Ok(mut file) = File::open(&cached.path) else { return Ok(false) };
     let mut hasher = <sha2::Sha256 as sha2::Digest>::new();
     let hashed = hash_reader(&mut file, &mut hasher, |done| {
         progress.event(Event::Verifying { file: want.file, done, total });
         !progress.cancelled()
     });
-    hashed.map_err(io)?;
     match progress.cancelled() {
         true => Err(Error::Cancelled),
-        false => Ok(Sha256::finish(hasher) == expected),
+        false => Ok(hashed.is_ok() && Sha256::finish(hasher) == expected),
     }
 }
 

@@ -206,11 +206,15 @@ impl Fetcher<'_> {
         progress: &mut dyn Progress,
     ) -> Result<Option<Vec<ManifestFile>>> {
         let Some(folder) = &self.store.settings.hf_cache else { return Ok(None) };
-        let Some(found) = cache::lookup(folder, hf) else { return Ok(None) };
+        let by_digest = self.entry.sha256.and_then(|digest| cache::by_digest(folder, hf, digest));
+        let found = by_digest.map(|one| vec![one]).or_else(|| cache::lookup(folder, hf));
+        let Some(found) = found else { return Ok(None) };
         let single = found.len() == 1;
         let mut files = Vec::new();
         for cached in found {
-            let name = hf::select::store_name(&cached.file, &hf.repo)?.to_owned();
+            let name = hf::select::store_name(&cached.file, &hf.repo)?;
+            let name =
+                self.entry.file.clone().filter(|_| single).unwrap_or_else(|| name.to_owned());
             let sha256 = self.entry.sha256.filter(|_| single);
             let size = self.entry.size.filter(|_| single);
             let want = Want { file: &name, origin: spelled, size, sha256 };
@@ -283,11 +287,7 @@ impl Fetcher<'_> {
         match fetch(&mut part, progress) {
             Ok(()) => {}
             Err(error) => {
-                let wrong = matches!(
-                    error,
-                    Error::WrongSize { .. } | Error::WrongHash { .. } | Error::NotGguf { .. }
-                );
-                if wrong || part.len() == 0 {
+                if part.len() == 0 {
                     part.discard()?;
                 }
                 return Err(error);

@@ -65,6 +65,15 @@ fn a_connection_that_always_breaks_is_given_up_and_the_part_kept() {
     assert_eq!(room.parts()[0].1, 70_000);
     assert!(server.log().iter().all(|request| request.header("if-range").is_none()));
 
+    // A source that has another file does not spoil it.
+    let other = Server::start(|request, _| Reply::file(request, &gguf(LEN + 9, 2), "\"v1\""));
+    let plain = Server::start(|_, _| Reply::bytes(gguf(LEN + 9, 2)));
+    for server in [other, plain] {
+        room.catalog(&gguf(LEN, 1), &[server.url("/m.gguf")]);
+        assert!(matches!(fails(room.get("m").0), Error::WrongSize { .. }));
+        assert_eq!(room.parts()[0].1, 70_000);
+    }
+
     // Another source goes on with it, since the digest tells that the bytes are the same.
     let other = good();
     room.catalog(&gguf(LEN, 1), &[other.url("/copy.gguf")]);

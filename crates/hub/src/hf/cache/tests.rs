@@ -45,6 +45,16 @@ fn a_checkpoint_without_its_tokenizer_is_not_whole() {
 }
 
 #[test]
+fn known_content_is_found_in_any_revision() {
+    let dir = cache(&[("M.gguf", b"GGUF1")]);
+    let hf = "o/r@another:M.gguf".parse().unwrap();
+    assert_eq!(lookup(dir.path(), &hf), None);
+    let found = by_digest(dir.path(), &hf, Sha256::of(b"GGUF1")).unwrap();
+    assert_eq!((found.file.path.as_str(), found.file.size), ("M.gguf", Some(5)));
+    assert_eq!(by_digest(dir.path(), &hf, Sha256::of(b"GGUF2")), None);
+}
+
+#[test]
 fn content_is_checked() {
     let dir = cache(&[("M.gguf", b"GGUF1")]);
     let mut found = lookup(dir.path(), &"o/r".parse().unwrap()).unwrap().remove(0);
