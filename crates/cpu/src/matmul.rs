@@ -16,6 +16,8 @@ mod avx2;
 mod float;
 mod formats;
 mod matrix;
+#[cfg(target_arch = "x86_64")]
+mod panels;
 mod portable;
 mod scratch;
 mod work;

@@ -6,22 +6,18 @@
 //! compile time. Signed weights are up to 128 in magnitude: 2 * 128 * 127 just fits.
 
 mod load;
+mod scales;
 
 use std::arch::x86_64::*;
 
-use super::formats::{BLOCK, Format, Scales, with_format};
+use super::formats::{BLOCK, Format, Row, with_format};
+use super::panels::{self, Kernel, Packed, Panel, PanelScales, Token};
 use super::scratch::Scratch;
 use super::work::Work;
 use load::Load;
 
 /// Rows of a panel.
 const ROWS: usize = 8;
-/// Tokens that meet a packed panel together.
-const TILE: usize = 4;
-/// Most tokens for which weights are read from the file's bytes each time, not packed first.
-const MOST_DIRECT: usize = 3;
-/// Bytes of packed panels that are used together: what the caches near the core hold.
-const PACKED_BYTES: usize = 24 << 10;
 /// Packed bytes of a block of all rows of a panel.
 const PACKED_BLOCK: usize = ROWS * BLOCK;
 
@@ -29,147 +25,68 @@ const PACKED_BLOCK: usize = ROWS * BLOCK;
 ///
 /// # Safety
 /// The machine must have AVX2, FMA and F16C.
-#[target_feature(enable = "avx2,fma,f16c")]
 pub(super) unsafe fn run(work: &Work<'_>, scratch: &mut Scratch) {
-    // SAFETY: the same features are demanded of the caller.
-    with_format!(work.job.matrix.dtype(), F => unsafe { each_panel::<F>(work, scratch) },
+    // SAFETY: as demanded of the caller.
+    with_format!(work.job.matrix.dtype(), F => unsafe { panels::run::<F, Avx2>(work, scratch) },
         else unreachable!("floats have a kernel of their own"));
 }
 
-/// Where the parts of one activation row lie.
-#[derive(Clone, Copy)]
-struct Token {
-    values: *const i8,
-    scale: *const f32,
-    sum: *const f32,
-    scaled: *const f32,
-}
+struct Avx2;
 
-impl Token {
-    fn new<F: Format>(work: &Work<'_>, token: usize) -> Token {
-        let x = work.x.quantized.expect("checked before");
-        let (row, cols) = (work.job.tokens.row(token), work.x.cols);
-        let (sum, scaled) =
-            if F::GROUP == BLOCK { (&x.sum32, &x.scaled32) } else { (&x.sum16, &x.scaled16) };
-        let groups = row * (cols / F::GROUP)..(row + 1) * (cols / F::GROUP);
-        Token {
-            values: x.values[row * cols..(row + 1) * cols].as_ptr(),
-            scale: x.scale[row * (cols / BLOCK)..(row + 1) * (cols / BLOCK)].as_ptr(),
-            sum: sum[groups.clone()].as_ptr(),
-            scaled: scaled[groups].as_ptr(),
-        }
+impl<F: Load> Kernel<F> for Avx2 {
+    const ROWS: usize = ROWS;
+    const TILE: usize = 4;
+    const MOST_DIRECT: usize = 3;
+    const LINEAR: bool = F::LINEAR;
+
+    #[target_feature(enable = "avx2,fma,f16c")]
+    unsafe fn values(row: &Row<'_>, out: &mut [u8]) {
+        F::values(row, out);
     }
-}
 
-/// Scales and minima of a panel, eight for each group.
-#[derive(Clone, Copy)]
-struct PanelScales {
-    scale: *const f32,
-    min: *const f32,
-}
+    #[target_feature(enable = "avx2,fma,f16c")]
+    unsafe fn scales(rows: &[Row<'_>], scale: &mut [f32], min: &mut [f32]) {
+        // SAFETY: the features are there.
+        unsafe { F::scales_of_eight(rows, scale, min, ROWS) };
+    }
 
-#[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn each_panel<F: Load>(work: &Work<'_>, scratch: &mut Scratch) {
-    let tokens = work.job.tokens.len();
-    let (blocks, groups) = (work.x.cols / BLOCK, work.x.cols / F::GROUP);
-    let together =
-        if tokens <= MOST_DIRECT { 1 } else { (PACKED_BYTES / (blocks * PACKED_BLOCK)).max(1) };
-    let Scratch { linear, packed, scale, min } = scratch;
-    let packed =
-        packed.bytes(if tokens <= MOST_DIRECT { 0 } else { together * ROWS * work.x.cols });
-    let scale = scale.floats(together * groups * ROWS);
-    let min = min.floats(if F::MIN { together * groups * ROWS } else { 0 });
-    let linear = linear.bytes(if F::LINEAR { ROWS * work.x.cols } else { 0 });
-
-    for first in work.rows.clone().step_by(together * ROWS) {
-        let last = (first + together * ROWS).min(work.rows.end);
-        for (i, row) in (first..last).step_by(ROWS).enumerate() {
-            let at = i * groups * ROWS;
-            let min = if F::MIN { &mut min[at..at + groups * ROWS] } else { &mut min[..] };
-            let rows = open_panel::<F>(work, row, linear, &mut scale[at..at + groups * ROWS], min);
-            if tokens <= MOST_DIRECT {
-                let scales = PanelScales { scale: scale.as_ptr(), min: min.as_ptr() };
-                // SAFETY: `rows` and `scales` are of whole rows of the matrix.
-                unsafe { direct_tokens::<F>(work, row, &rows, scales) };
-            } else {
-                let packed = &mut packed[i * ROWS * work.x.cols..(i + 1) * ROWS * work.x.cols];
-                // SAFETY: `rows` are whole rows, `packed` holds eight of them.
-                unsafe { pack::<F>(&rows, blocks, packed.as_mut_ptr()) };
-            }
-        }
-        if tokens <= MOST_DIRECT {
-            continue;
-        }
-        for token in (0..tokens).step_by(TILE) {
-            for (i, row) in (first..last).step_by(ROWS).enumerate() {
-                let panel = packed[i * ROWS * work.x.cols..].as_ptr();
-                let scales = PanelScales {
-                    scale: scale[i * groups * ROWS..].as_ptr(),
-                    min: if F::MIN { min[i * groups * ROWS..].as_ptr() } else { min.as_ptr() },
-                };
-                // SAFETY: panel and scales were written above, and are of whole rows.
-                unsafe {
-                    match tokens - token {
-                        1 => tile::<F, 1>(work, row, token, panel, scales),
-                        2 => tile::<F, 2>(work, row, token, panel, scales),
-                        3 => tile::<F, 3>(work, row, token, panel, scales),
-                        _ => tile::<F, TILE>(work, row, token, panel, scales),
-                    }
-                }
+    #[target_feature(enable = "avx2,fma,f16c")]
+    unsafe fn direct(work: &Work<'_>, row: usize, panel: Panel<'_>) {
+        // SAFETY: the features are there, and the panel is of the work's matrix.
+        unsafe {
+            match work.job.tokens.len() {
+                1 => direct::<F, 1>(work, row, panel),
+                2 => direct::<F, 2>(work, row, panel),
+                _ => direct::<F, 3>(work, row, panel),
             }
         }
     }
-}
 
-/// Reads the scales of the panel that starts at `first`, and its values if they cannot be used as
-/// they lie in the file. Returns where each row's values are; rows past the end repeat the last.
-#[target_feature(enable = "avx2,fma,f16c")]
-fn open_panel<F: Load>(
-    work: &Work<'_>,
-    first: usize,
-    linear: &mut [u8],
-    scale: &mut [f32],
-    min: &mut [f32],
-) -> [*const u8; ROWS] {
-    std::array::from_fn(|i| {
-        let row = work.job.matrix.row((first + i).min(work.rows.end - 1));
-        let min = if F::MIN { &mut min[i..] } else { &mut [] };
-        F::scales(&row, &mut Scales { scale: &mut scale[i..], min, stride: ROWS });
-        if F::LINEAR {
-            let values = &mut linear[i * work.x.cols..(i + 1) * work.x.cols];
-            F::values(&row, values);
-            values.as_ptr()
-        } else {
-            row.data.as_ptr()
-        }
-    })
-}
+    #[target_feature(enable = "avx2,fma,f16c")]
+    unsafe fn pack(rows: &[*const u8], blocks: usize, out: &mut [u8]) {
+        assert!(rows.len() == ROWS && out.len() == blocks * PACKED_BLOCK);
+        // SAFETY: the features are there, and `out` has room for all blocks.
+        unsafe { pack::<F>(rows, blocks, out.as_mut_ptr()) };
+    }
 
-#[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn direct_tokens<F: Load>(
-    work: &Work<'_>,
-    row: usize,
-    rows: &[*const u8; ROWS],
-    scales: PanelScales,
-) {
-    // SAFETY: passed on.
-    unsafe {
-        match work.job.tokens.len() {
-            1 => direct::<F, 1>(work, row, rows, scales),
-            2 => direct::<F, 2>(work, row, rows, scales),
-            _ => direct::<F, MOST_DIRECT>(work, row, rows, scales),
+    #[target_feature(enable = "avx2,fma,f16c")]
+    unsafe fn tile(work: &Work<'_>, row: usize, panel: Packed<'_>, token: usize, count: usize) {
+        // SAFETY: the features are there, and the panel is of the work's matrix.
+        unsafe {
+            match count {
+                1 => tile::<F, 1>(work, row, panel, token),
+                2 => tile::<F, 2>(work, row, panel, token),
+                3 => tile::<F, 3>(work, row, panel, token),
+                _ => tile::<F, 4>(work, row, panel, token),
+            }
         }
     }
 }
 
 /// Products of all `T` tokens with a panel whose values lie as in the file.
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn direct<F: Load, const T: usize>(
-    work: &Work<'_>,
-    row: usize,
-    rows: &[*const u8; ROWS],
-    scales: PanelScales,
-) {
+unsafe fn direct<F: Load, const T: usize>(work: &Work<'_>, row: usize, panel: Panel<'_>) {
+    let Panel { rows, scales } = panel;
     let tokens: [Token; T] = std::array::from_fn(|t| Token::new::<F>(work, t));
     let mut totals = [_mm256_setzero_ps(); T];
     for block in 0..work.x.cols / BLOCK {
@@ -205,17 +122,17 @@ unsafe fn direct<F: Load, const T: usize>(
 unsafe fn tile<F: Load, const T: usize>(
     work: &Work<'_>,
     row: usize,
+    panel: Packed<'_>,
     token: usize,
-    panel: *const u8,
-    scales: PanelScales,
 ) {
+    let Packed { values, scales } = panel;
     let tokens: [Token; T] = std::array::from_fn(|t| Token::new::<F>(work, token + t));
     let mut totals = [_mm256_setzero_ps(); T];
     for group in 0..work.x.cols / F::GROUP {
         // SAFETY: group `group` is inside the panel, the activation rows and the scales.
         unsafe {
-            let panel = panel.add(group * F::GROUP * ROWS);
-            let sums = group_sums::<F, T>(panel, &tokens, group * F::GROUP);
+            let values = values.as_ptr().add(group * F::GROUP * ROWS);
+            let sums = group_sums::<F, T>(values, &tokens, group * F::GROUP);
             for ((total, sums), token) in totals.iter_mut().zip(sums).zip(&tokens) {
                 *total = add_group::<F>(*total, sums, token, scales, group);
             }
@@ -344,7 +261,7 @@ unsafe fn add_group<F: Format>(
     total: __m256,
     sums: __m256i,
     token: &Token,
-    scales: PanelScales,
+    scales: PanelScales<'_>,
     group: usize,
 ) -> __m256 {
     // SAFETY: the caller's group is inside the activation row and the panel.
@@ -355,12 +272,13 @@ unsafe fn add_group<F: Format>(
             sums = _mm256_fnmadd_ps(_mm256_set1_ps(F::OFFSET as f32), x_sum, sums);
         }
         let x_scale = _mm256_set1_ps(*token.scale.add(group * F::GROUP / BLOCK));
-        let scale = _mm256_mul_ps(_mm256_loadu_ps(scales.scale.add(group * ROWS)), x_scale);
+        let scale =
+            _mm256_mul_ps(_mm256_loadu_ps(scales.scale.as_ptr().add(group * ROWS)), x_scale);
         let total = _mm256_fmadd_ps(scale, sums, total);
         if !F::MIN {
             return total;
         }
-        let min = _mm256_loadu_ps(scales.min.add(group * ROWS));
+        let min = _mm256_loadu_ps(scales.min.as_ptr().add(group * ROWS));
         _mm256_fmadd_ps(min, _mm256_set1_ps(*token.scaled.add(group)), total)
     }
 }
@@ -378,7 +296,7 @@ fn store<const T: usize>(work: &Work<'_>, row: usize, token: usize, totals: [__m
 
 /// Writes a panel's values so that a vector holds four consecutive ones of each of the eight rows.
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn pack<F: Load>(rows: &[*const u8; ROWS], blocks: usize, out: *mut u8) {
+unsafe fn pack<F: Load>(rows: &[*const u8], blocks: usize, out: *mut u8) {
     for block in 0..blocks {
         let mut low = [_mm256_setzero_si256(); 4];
         let mut high = low;

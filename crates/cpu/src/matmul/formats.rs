@@ -10,7 +10,7 @@ mod blocks;
 mod kquants;
 
 pub(crate) use affine::Affine;
-pub(crate) use blocks::{Iq4Nl, MxFp4, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0};
+pub(crate) use blocks::{FP4_TABLE, IQ4_TABLE, Iq4Nl, MxFp4, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0};
 pub(crate) use kquants::{Iq4Xs, Q2K, Q3K, Q4K, Q5K, Q6K};
 
 use baton_weights::DType;

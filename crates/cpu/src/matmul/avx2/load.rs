@@ -2,6 +2,7 @@
 
 use std::arch::x86_64::*;
 
+use super::scales;
 use crate::matmul::formats::*;
 
 /// A format as the AVX2 kernels read it.
@@ -14,6 +15,13 @@ pub(super) trait Load: Format {
     /// # Safety
     /// The machine must have AVX2, and both rows that block.
     unsafe fn pair(a: *const u8, b: *const u8, block: usize) -> (__m256i, __m256i);
+
+    /// Scales, and minima if there are any, of eight rows: for group `g`, eight each from
+    /// `stride * g` on.
+    ///
+    /// # Safety
+    /// The machine must have AVX2, FMA and F16C.
+    unsafe fn scales_of_eight(rows: &[Row<'_>], scale: &mut [f32], min: &mut [f32], stride: usize);
 }
 
 /// 16 bytes from each of two places.
@@ -25,6 +33,14 @@ unsafe fn load_two(a: *const u8, b: *const u8) -> __m256i {
         let (a, b) = (_mm_loadu_si128(a.cast()), _mm_loadu_si128(b.cast()));
         _mm256_inserti128_si256(_mm256_castsi128_si256(a), b, 1)
     }
+}
+
+/// Bytes `at..at + 16` of both rows, and the 16 after them.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn load_halves(a: *const u8, b: *const u8, at: usize) -> (__m256i, __m256i) {
+    // SAFETY: the caller's bytes.
+    unsafe { (load_two(a.add(at), b.add(at)), load_two(a.add(at + 16), b.add(at + 16))) }
 }
 
 /// The low and the high nibbles of all bytes.
@@ -49,6 +65,54 @@ unsafe fn block_nibbles(
     unsafe { nibbles(load_two(a.add(block * bytes + at), b.add(block * bytes + at))) }
 }
 
+/// The bits of `MASK` from bit `shift` of each byte on.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn bits_at<const MASK: i8>(v: (__m256i, __m256i), shift: usize) -> (__m256i, __m256i) {
+    let (count, mask) = (_mm_cvtsi32_si128(shift as i32), _mm256_set1_epi8(MASK));
+    let part = |v| _mm256_and_si256(_mm256_srl_epi16(v, count), mask);
+    (part(v.0), part(v.1))
+}
+
+/// `low | high << SHIFT` in each byte; the shifted bits must stay in it.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn put_above<const SHIFT: i32>(
+    low: (__m256i, __m256i),
+    high: (__m256i, __m256i),
+) -> (__m256i, __m256i) {
+    let join = |low, high| _mm256_or_si256(low, _mm256_slli_epi16(high, SHIFT));
+    (join(low.0, high.0), join(low.1, high.1))
+}
+
+/// The table's bytes at the given indices.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn look_up(table: &[u8; 16], indices: (__m256i, __m256i)) -> (__m256i, __m256i) {
+    // SAFETY: 16 bytes are read from an array of them.
+    let table = unsafe { _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast())) };
+    (_mm256_shuffle_epi8(table, indices.0), _mm256_shuffle_epi8(table, indices.1))
+}
+
+/// Sets bit 4 of value `i` to bit `i` of the four bytes at `a`, and of the other row at `b`.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn add_fifth_bits(v: (__m256i, __m256i), a: *const u8, b: *const u8) -> (__m256i, __m256i) {
+    // SAFETY: the caller's bytes.
+    let (a, b) = unsafe { (a.cast::<i32>().read_unaligned(), b.cast::<i32>().read_unaligned()) };
+    let bits = _mm256_inserti128_si256(_mm256_set1_epi32(a), _mm_set1_epi32(b), 1);
+    let each = _mm256_set1_epi64x(0x8040_2010_0804_0201_u64 as i64);
+    let sixteen = _mm256_set1_epi8(16);
+    let add = |v, first: i64, second: i64| {
+        let bytes = _mm256_set_epi64x(second, first, second, first);
+        let spread = _mm256_and_si256(_mm256_shuffle_epi8(bits, bytes), each);
+        let set = _mm256_cmpeq_epi8(spread, each);
+        _mm256_or_si256(v, _mm256_and_si256(set, sixteen))
+    };
+    let second = 0x0101_0101_0101_0101;
+    (add(v.0, 0, second), add(v.1, 2 * second, 3 * second))
+}
+
 macro_rules! linear {
     ($($name:ty),*) => {$(
         impl Load for $name {
@@ -59,17 +123,32 @@ macro_rules! linear {
             unsafe fn pair(a: *const u8, b: *const u8, block: usize) -> (__m256i, __m256i) {
                 let at = block * BLOCK;
                 // SAFETY: the rows have that block, one byte a value.
-                unsafe { (load_two(a.add(at), b.add(at)), load_two(a.add(at + 16), b.add(at + 16))) }
+                unsafe { load_halves(a, b, at) }
+            }
+
+            #[inline]
+            #[target_feature(enable = "avx2,fma,f16c")]
+            unsafe fn scales_of_eight(
+                rows: &[Row<'_>],
+                scale: &mut [f32],
+                min: &mut [f32],
+                stride: usize,
+            ) {
+                // SAFETY: the features are there.
+                unsafe { scales::plain::<$name>(rows, scale, min, stride) };
             }
         }
     )*};
 }
 
-linear!(Q2K, Q3K, Q4K, Q5K, Q6K, Iq4Xs, Q5_0, Q5_1, Iq4Nl, MxFp4);
-linear!(Affine<2>, Affine<3>, Affine<4>, Affine<5>, Affine<6>, Affine<8>);
+// What is rare is not worth more: values go through memory once, byte by byte.
+linear!(Affine<2>, Affine<3>, Affine<5>, Affine<6>);
 
 macro_rules! direct {
     ($name:ty, |$a:ident, $b:ident, $block:ident| $body:expr) => {
+        direct!($name, scales::plain::<$name>, |$a, $b, $block| $body);
+    };
+    ($name:ty, $scales:expr, |$a:ident, $b:ident, $block:ident| $body:expr) => {
         impl Load for $name {
             #[inline]
             #[target_feature(enable = "avx2")]
@@ -77,13 +156,72 @@ macro_rules! direct {
                 // SAFETY: the rows have that block, and only its bytes are read.
                 unsafe { $body }
             }
+
+            #[inline]
+            #[target_feature(enable = "avx2,fma,f16c")]
+            unsafe fn scales_of_eight(
+                rows: &[Row<'_>],
+                scale: &mut [f32],
+                min: &mut [f32],
+                stride: usize,
+            ) {
+                // SAFETY: the features are there.
+                unsafe { $scales(rows, scale, min, stride) };
+            }
         }
     };
 }
 
-direct!(Q4_0, |a, b, block| block_nibbles(a, b, block, 18, 2));
-direct!(Q4_1, |a, b, block| block_nibbles(a, b, block, 20, 4));
-direct!(Q8_0, |a, b, block| {
-    let at = 34 * block + 2;
-    (load_two(a.add(at), b.add(at)), load_two(a.add(at + 16), b.add(at + 16)))
+direct!(Q4_0, scales::headers::<18, false>, |a, b, block| { block_nibbles(a, b, block, 18, 2) });
+direct!(Q4_1, scales::headers::<20, true>, |a, b, block| { block_nibbles(a, b, block, 20, 4) });
+direct!(Q5_0, scales::headers::<22, false>, |a, b, block| {
+    add_fifth_bits(block_nibbles(a, b, block, 22, 6), a.add(22 * block + 2), b.add(22 * block + 2))
+});
+direct!(Q5_1, scales::headers::<24, true>, |a, b, block| {
+    add_fifth_bits(block_nibbles(a, b, block, 24, 8), a.add(24 * block + 4), b.add(24 * block + 4))
+});
+direct!(Q8_0, scales::headers::<34, false>, |a, b, block| { load_halves(a, b, 34 * block + 2) });
+direct!(Iq4Nl, scales::headers::<18, false>, |a, b, block| {
+    look_up(&IQ4_TABLE.map(|v| v as u8), block_nibbles(a, b, block, 18, 2))
+});
+direct!(MxFp4, |a, b, block| look_up(&FP4_TABLE, block_nibbles(a, b, block, 17, 1)));
+direct!(Q2K, |a, b, block| {
+    let (start, j) = (84 * (block / 8), block % 8);
+    bits_at::<3>(load_halves(a, b, start + 16 + 32 * (j / 4)), 2 * (j % 4))
+});
+direct!(Q3K, |a, b, block| {
+    let (start, j) = (110 * (block / 8), block % 8);
+    let low = bits_at::<3>(load_halves(a, b, start + 32 + 32 * (j / 4)), 2 * (j % 4));
+    let high = bits_at::<1>(load_halves(a, b, start), j);
+    put_above::<2>(low, high)
+});
+direct!(Q4K, scales::six_bits::<144>, |a, b, block| {
+    let (start, j) = (144 * (block / 8), block % 8);
+    bits_at::<15>(load_halves(a, b, start + 16 + 32 * (j / 2)), 4 * (j % 2))
+});
+direct!(Q5K, scales::six_bits::<176>, |a, b, block| {
+    let (start, j) = (176 * (block / 8), block % 8);
+    let low = bits_at::<15>(load_halves(a, b, start + 48 + 32 * (j / 2)), 4 * (j % 2));
+    let high = bits_at::<1>(load_halves(a, b, start + 16), j);
+    put_above::<4>(low, high)
+});
+direct!(Q6K, scales::q6_k, |a, b, block| {
+    let (start, half, j) = (210 * (block / 8), block % 8 / 4, block % 4);
+    let low = load_halves(a, b, start + 64 * half + 32 * (j % 2));
+    let high = bits_at::<3>(load_halves(a, b, start + 128 + 32 * half), 2 * j);
+    put_above::<4>(bits_at::<15>(low, 4 * (j / 2)), high)
+});
+direct!(Iq4Xs, |a, b, block| {
+    let at = 136 * (block / 8) + 8 + 16 * (block % 8);
+    look_up(&IQ4_TABLE.map(|v| v as u8), nibbles(load_two(a.add(at), b.add(at))))
+});
+direct!(Affine<4>, scales::affine::<4>, |a, b, block| {
+    // Neighbours share a byte.
+    let (even, odd) = nibbles(load_two(a.add(16 * block), b.add(16 * block)));
+    (_mm256_unpacklo_epi8(even, odd), _mm256_unpackhi_epi8(even, odd))
+});
+direct!(Affine<8>, scales::affine::<8>, |a, b, block| {
+    let (low, high) = load_halves(a, b, 32 * block);
+    let flip = _mm256_set1_epi8(-128);
+    (_mm256_xor_si256(low, flip), _mm256_xor_si256(high, flip))
 });
