@@ -1,1 +1,39 @@
-//! (in progress)
+//! Sessions over an executor: from a prompt to a stream of text.
+//!
+//! An [`Engine`] is a loaded model with its cache. A [`Session`] is a run of tokens over it; what a
+//! new prompt has in common with the cache is not evaluated again. A [`Generation`] is one answer,
+//! an iterator of [`Event`]s; a [`Chat`] is a conversation of them. [`Sampling`] says how tokens are
+//! chosen: by the user, the model and Baton, in that order. Nothing is ever cut or shifted silently:
+//! a prompt that does not fit is an error, and a full context ends an answer with
+//! [`FinishReason::Length`].
+#![forbid(unsafe_code)]
+
+mod cancel;
+mod chat;
+mod engine;
+mod error;
+mod evaluate;
+mod generation;
+mod load;
+mod memory;
+mod metrics;
+mod model_text;
+mod sampler;
+mod sampling;
+mod sequences;
+mod session;
+
+pub use baton_text::Message;
+pub use cancel::CancelToken;
+pub use chat::{Chat, ChatAnswer};
+pub use engine::{Engine, ModelTraits};
+pub use error::{Error, Result};
+pub use evaluate::{Comparison, Evaluation, Windows, compare, evaluate};
+pub use generation::{Event, FinishReason, Generation, Summary};
+pub use load::{Compiled, LoadOptions, UnitKind, compile_model};
+pub use memory::{MemoryPlan, available_memory, peak_memory};
+pub use metrics::Metrics;
+pub use model_text::ModelText;
+pub use sampler::{Sampler, Token, TokenLogprob};
+pub use sampling::{SamplerConfig, Sampling};
+pub use session::{GenerateOptions, Prompt, Session};

@@ -1,0 +1,33 @@
+//! Perplexity of a text on the CPU, and how far that is from the reference interpreter:
+//! `cargo run --release --example quality -- MODEL TEXT [TOKENS [WINDOW]]`
+
+use baton_engine::{LoadOptions, ModelText, UnitKind, Windows, compare, compile_model};
+use baton_models::Model;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let [model, text, sizes @ ..] = &args[..] else {
+        return Err("usage: quality MODEL TEXT [TOKENS [WINDOW]]".into());
+    };
+    let size = |i: usize, default: usize| sizes.get(i).map_or(Ok(default), |n| n.parse());
+    let (tokens, window) = (size(0, 8192)?, size(1, 2048)?);
+    let model = Model::open(model)?;
+    let tokenizer = ModelText::of(&model)?.tokenizer;
+    let mut ids = tokenizer.encode(&std::fs::read_to_string(text)?, false)?;
+    ids.truncate(tokens);
+    let load = |unit| {
+        let options = LoadOptions { unit, context: Some(window), ..LoadOptions::default() };
+        compile_model(&model, &options)
+    };
+    let (mut cpu, mut reference) = (load(UnitKind::Cpu)?, load(UnitKind::Reference)?);
+    let windows = Windows { len: window, first: tokenizer.bos().filter(|_| tokenizer.add_bos()) };
+    let result = compare(&mut *cpu.executor, &mut *reference.executor, &ids, windows)?;
+    println!("model               {}", model.name());
+    println!("tokens              {} in windows of {window}", result.rows);
+    println!("perplexity          {:.4}", result.evaluation.perplexity());
+    println!("reference           {:.4}", result.reference.perplexity());
+    println!("mean KL             {:.3e} nats (largest {:.3e})", result.mean_kl, result.max_kl);
+    println!("top-1 agreement     {:.3} %", 100.0 * result.top1_agreement);
+    println!("largest difference  {:.4}", result.max_difference);
+    Ok(())
+}

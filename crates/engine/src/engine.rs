@@ -1,0 +1,113 @@
+//! One loaded model and its cache, shared by all sessions.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use baton_graph::{Executor, Limits, SeqId, Usage};
+use baton_text::{ChatTemplates, Tokenizer};
+
+use crate::sequences::Sequences;
+use crate::{Error, MemoryPlan, Result, Sampling, Session};
+
+/// A model ready to answer: a compiled graph, its cache, and what its texts look like.
+///
+/// Clones are the same engine. Any number of sessions share it, in any threads; the executor works
+/// for one of them at a time, and changes hands between tokens.
+#[derive(Clone)]
+pub struct Engine {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    sequences: Mutex<Sequences>,
+    limits: Limits,
+    traits: ModelTraits,
+}
+
+/// What an engine knows of its model besides how to compute it.
+#[derive(Clone, Debug, Default)]
+pub struct ModelTraits {
+    /// Its name.
+    pub name: String,
+    /// Its tokenizer; without one, prompts and answers are token ids only.
+    pub tokenizer: Option<Arc<Tokenizer>>,
+    /// Its chat templates.
+    pub templates: ChatTemplates,
+    /// Tokens that end an answer.
+    pub end_tokens: HashSet<u32>,
+    /// The model's own sampling defaults.
+    pub sampling: Sampling,
+    /// How long loading took.
+    pub load_time: Duration,
+    /// What it was expected to need of memory.
+    pub memory: MemoryPlan,
+}
+
+impl Engine {
+    /// An engine over any executor.
+    pub fn new(executor: Box<dyn Executor>, traits: ModelTraits) -> Self {
+        let limits = *executor.limits();
+        let sequences = Mutex::new(Sequences::new(executor));
+        Engine { shared: Arc::new(Shared { sequences, limits, traits }) }
+    }
+
+    /// A new session, which holds nothing yet.
+    pub fn session(&self) -> Session {
+        Session::new(self.clone())
+    }
+
+    /// The sizes that the model was compiled for.
+    pub fn limits(&self) -> &Limits {
+        &self.shared.limits
+    }
+
+    /// What is known of the model.
+    pub fn traits(&self) -> &ModelTraits {
+        &self.shared.traits
+    }
+
+    /// The model's tokenizer.
+    ///
+    /// # Errors
+    /// [`Error::NoTokenizer`] if it was made without.
+    pub fn tokenizer(&self) -> Result<&Tokenizer> {
+        self.shared.traits.tokenizer.as_deref().ok_or(Error::NoTokenizer)
+    }
+
+    /// Memory that the executor holds.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    pub fn usage(&self) -> Result<Usage> {
+        Ok(self.lock()?.executor().usage())
+    }
+
+    /// Forgets all cached sequences but those being worked on.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    pub fn clear_cache(&self) -> Result<()> {
+        self.lock()?.clear();
+        Ok(())
+    }
+
+    pub(crate) fn lock(&self) -> Result<MutexGuard<'_, Sequences>> {
+        self.shared.sequences.lock().map_err(|_| Error::Poisoned)
+    }
+
+    /// Marks a sequence as no longer worked on; there is nothing to do if the engine is broken.
+    pub(crate) fn release(&self, seq: SeqId) {
+        if let Ok(mut sequences) = self.lock() {
+            sequences.release(seq);
+        }
+    }
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Shared { limits, traits, .. } = &*self.shared;
+        f.debug_struct("Engine").field("limits", limits).field("traits", traits).finish()
+    }
+}

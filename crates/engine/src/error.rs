@@ -1,0 +1,95 @@
+//! What can go wrong between a model file and an answer.
+
+use std::path::PathBuf;
+
+use baton_graph::{ExecError, GraphError};
+
+use crate::memory::MemoryPlan;
+
+/// The result of this crate's functions.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why a model could not be loaded or a request not be answered.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A file beside the model could not be read.
+    #[error("cannot read {path}: {source}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A JSON file beside the model is malformed.
+    #[error("{path} is not valid JSON: {source}")]
+    Json {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, with the place.
+        source: serde_json::Error,
+    },
+    /// A pass that cannot be switched off because there is none of that name, or a faulty graph.
+    #[error(transparent)]
+    Graph(#[from] GraphError),
+    /// The model's files cannot be read, or hold no model that is known.
+    #[error(transparent)]
+    Model(#[from] baton_models::Error),
+    /// The CPU was asked for instructions that it does not have.
+    #[error(transparent)]
+    Isa(#[from] baton_cpu::UnsupportedIsa),
+    /// The compute unit failed.
+    #[error(transparent)]
+    Exec(#[from] ExecError),
+    /// The tokenizer, the chat template or a stop string is at fault.
+    #[error(transparent)]
+    Text(#[from] baton_text::Error),
+    /// The model does not fit into memory.
+    #[error("the model does not fit into memory: {plan}; use a smaller context or a smaller model")]
+    Memory {
+        /// Every term of the sum.
+        plan: MemoryPlan,
+    },
+    /// A prompt longer than the context.
+    #[error(
+        "the prompt has {prompt} tokens, and the context of {context} must hold it and at least \
+         one token of answer; shorten the prompt or load the model with a larger context"
+    )]
+    PromptTooLong {
+        /// Tokens of the prompt.
+        prompt: usize,
+        /// Tokens of the context.
+        context: usize,
+    },
+    /// A prompt without a token.
+    #[error("the prompt is empty")]
+    EmptyPrompt,
+    /// Other sequences that are being worked on fill the cache.
+    #[error("the KV cache is full of requests that are running: {source}; try again later")]
+    CacheFull {
+        /// What the compute unit said.
+        source: ExecError,
+    },
+    /// An option whose value makes no sense.
+    #[error("{name} is {value}; it must be {wanted}")]
+    Option {
+        /// The option.
+        name: &'static str,
+        /// Its value.
+        value: String,
+        /// What it must be.
+        wanted: &'static str,
+    },
+    /// The model computed something that no token can be chosen from.
+    #[error("the model's output cannot be sampled: {problem}")]
+    BadLogits {
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// Text was asked for, but the engine was made without a tokenizer.
+    #[error("the engine has no tokenizer; give the prompt as token ids")]
+    NoTokenizer,
+    /// A thread that held the engine panicked; what the cache holds is not known any more.
+    #[error("the engine failed in another thread; load the model again")]
+    Poisoned,
+}

@@ -1,0 +1,211 @@
+//! From a path to an engine: files, graph, memory, compute unit, tokenizer.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use baton_cpu::{Cpu, CpuOptions};
+use baton_graph::reference::Reference;
+use baton_graph::{Executor, Graph, Limits};
+use baton_models::{BuildOptions, Model, ModelConfig};
+use baton_weights::Weights;
+
+use crate::memory::{MemoryPlan, available_memory};
+use crate::model_text::ModelText;
+use crate::{Engine, Error, ModelTraits, Result};
+
+/// The largest context that is chosen without being asked for.
+const DEFAULT_CONTEXT: usize = 8192;
+/// No memory is so short that a smaller context is chosen.
+const LEAST_CONTEXT: usize = 512;
+/// Share of the available memory that a context nobody asked for may take: one part in this.
+const CONTEXT_SHARE: u64 = 4;
+
+/// Where a model runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum UnitKind {
+    /// The CPU, with kernels for its instruction set.
+    #[default]
+    Cpu,
+    /// The interpreter that defines what is right: very slow, for finding faults.
+    Reference,
+}
+
+/// How to load a model.
+#[derive(Clone, Debug)]
+pub struct LoadOptions {
+    /// Where it runs.
+    pub unit: UnitKind,
+    /// Most tokens of a prompt and its answer together. By default what the model was trained for,
+    /// but no more than 8192, nor than a quarter of the available memory can hold.
+    pub context: Option<usize>,
+    /// Most tokens in the cache over all sequences; by default, and at least, one context.
+    pub kv_tokens: Option<usize>,
+    /// Tokens of a prompt that are evaluated at once; an answer can be cancelled between.
+    pub batch_tokens: usize,
+    /// Threads of the CPU; by default one for each physical core.
+    pub threads: Option<usize>,
+    /// Graph passes not to run, by name; for finding faults.
+    pub disabled_passes: Vec<String>,
+}
+
+impl Default for LoadOptions {
+    fn default() -> Self {
+        LoadOptions {
+            unit: UnitKind::default(),
+            context: None,
+            kv_tokens: None,
+            batch_tokens: 512,
+            threads: None,
+            disabled_passes: Vec::new(),
+        }
+    }
+}
+
+impl Engine {
+    /// Loads a model: a GGUF file, or a folder with `config.json`, safetensors and
+    /// `tokenizer.json`.
+    ///
+    /// # Errors
+    /// If the files are missing, damaged or of an unknown kind, an option makes no sense, or memory
+    /// is short.
+    pub fn load(path: impl AsRef<Path>, options: &LoadOptions) -> Result<Engine> {
+        let started = Instant::now();
+        let model = Model::open(path)?;
+        Self::from_model(&model, options, started)
+    }
+
+    /// As [`Engine::load`], for a model whose files are open already. `started` is when loading
+    /// began, for the metrics.
+    ///
+    /// # Errors
+    /// As [`Engine::load`].
+    pub fn from_model(model: &Model, options: &LoadOptions, started: Instant) -> Result<Engine> {
+        let text = ModelText::of(model)?;
+        let Compiled { executor, memory } = compile_model(model, options)?;
+        let traits = ModelTraits {
+            name: model.name().to_owned(),
+            end_tokens: text.tokenizer.eog().iter().copied().collect(),
+            tokenizer: Some(Arc::new(text.tokenizer)),
+            templates: text.templates,
+            sampling: text.sampling,
+            load_time: started.elapsed(),
+            memory,
+        };
+        tracing::debug!(limits = ?executor.limits(), %memory, time = ?traits.load_time, "loaded");
+        Ok(Engine::new(executor, traits))
+    }
+}
+
+/// A model ready to compute, without anything of its texts.
+pub struct Compiled {
+    /// The compiled graph.
+    pub executor: Box<dyn Executor>,
+    /// What it was expected to need of memory.
+    pub memory: MemoryPlan,
+}
+
+/// Builds a model's graph and compiles it, after a look at the memory that it will need.
+///
+/// # Errors
+/// As [`Engine::load`].
+pub fn compile_model(model: &Model, options: &LoadOptions) -> Result<Compiled> {
+    let limits = limits(model.config(), options)?;
+    let (graph, weights) = model.build(&BuildOptions { context: limits.context })?;
+    let memory = memory_plan(&graph, &weights, &limits);
+    check_memory(&memory)?;
+    let executor = compile(&graph, &weights, limits, options)?;
+    Ok(Compiled { executor, memory })
+}
+
+fn compile(
+    graph: &Graph,
+    weights: &Weights,
+    limits: Limits,
+    options: &LoadOptions,
+) -> Result<Box<dyn Executor>> {
+    use baton_graph::Unit;
+    match options.unit {
+        UnitKind::Cpu => {
+            let threads = options.threads;
+            let disabled_passes = options.disabled_passes.clone();
+            let cpu = Cpu::new(CpuOptions { threads, disabled_passes, ..CpuOptions::default() })?;
+            Ok(cpu.compile(graph, weights, limits)?)
+        }
+        // It runs the graph as the architecture built it: passes are what it is to judge.
+        UnitKind::Reference => Ok(Reference.compile(graph, weights, limits)?),
+    }
+}
+
+fn limits(config: &ModelConfig, options: &LoadOptions) -> Result<Limits> {
+    let context = match options.context {
+        Some(context) => context,
+        None => default_context(config, available_memory()),
+    };
+    if context < 2 {
+        let wanted = "at least 2, for a prompt and an answer";
+        return Err(Error::Option { name: "context", value: context.to_string(), wanted });
+    }
+    if options.batch_tokens == 0 {
+        return Err(Error::Option {
+            name: "batch_tokens",
+            value: "0".into(),
+            wanted: "at least 1",
+        });
+    }
+    if context > config.context_length {
+        tracing::warn!(
+            "a context of {context} exceeds the {} that the model was trained for; its answers may \
+             degrade",
+            config.context_length
+        );
+    }
+    let kv_tokens = options.kv_tokens.unwrap_or(context).max(context);
+    Ok(Limits { context, kv_tokens, batch_tokens: options.batch_tokens.min(context) })
+}
+
+fn default_context(config: &ModelConfig, available: Option<u64>) -> usize {
+    // Keys and values in f16.
+    let per_token = 4 * config.layers.len() * config.kv_heads * config.head_dim;
+    let affordable = available.map_or(usize::MAX, |bytes| {
+        let tokens = bytes / CONTEXT_SHARE / per_token.max(1) as u64;
+        usize::try_from(tokens).unwrap_or(usize::MAX)
+    });
+    // Down to a round number, so that it is the same on machines that are nearly alike.
+    let affordable = affordable.checked_ilog2().map_or(0, |log| 1 << log);
+    affordable.clamp(LEAST_CONTEXT, DEFAULT_CONTEXT).min(config.context_length)
+}
+
+fn memory_plan(graph: &Graph, weights: &Weights, limits: &Limits) -> MemoryPlan {
+    let bytes = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
+    let features = |node: &baton_graph::Node| -> usize {
+        let of = |value| graph.ty(value).features();
+        node.inputs.iter().map(|&input| of(input)).sum::<usize>() + of(node.output)
+    };
+    // While a node runs its inputs and its output are alive, and about as much waits for later
+    // nodes. Of logits there is one row at a time.
+    let inner = graph.nodes().iter().filter(|node| node.output != graph.output());
+    let widest = inner.map(features).max().unwrap_or(0);
+    let scratch = bytes(2 * 4 * widest).saturating_mul(bytes(limits.batch_tokens));
+    MemoryPlan {
+        weights: bytes(weights.stored_bytes()),
+        kv: bytes(graph.kv_bytes_per_token()).saturating_mul(bytes(limits.kv_tokens)),
+        scratch: scratch.saturating_add(bytes(4 * graph.vocab())),
+        available: available_memory(),
+    }
+}
+
+fn check_memory(plan: &MemoryPlan) -> Result<()> {
+    let Some(available) = plan.available else { return Ok(()) };
+    if plan.unmapped() > available {
+        return Err(Error::Memory { plan: *plan });
+    }
+    if plan.total() > available {
+        tracing::warn!("the model hardly fits into memory and will be slow: {plan}");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

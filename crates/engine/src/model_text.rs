@@ -1,0 +1,56 @@
+//! Everything about a model's texts: tokenizer, chat templates, sampling defaults.
+
+use std::path::Path;
+
+use baton_models::{Model, Source};
+use baton_text::{ChatTemplates, Tokenizer};
+
+use crate::{Error, Result, Sampling};
+
+/// What turns text into a model's tokens and back, read from its files without its weights.
+#[derive(Debug)]
+pub struct ModelText {
+    /// The tokenizer, which also knows what ends an answer.
+    pub tokenizer: Tokenizer,
+    /// The chat templates; base models have none.
+    pub templates: ChatTemplates,
+    /// The model's own sampling defaults.
+    pub sampling: Sampling,
+}
+
+impl ModelText {
+    /// Reads it from GGUF metadata, or from the files beside a checkpoint.
+    ///
+    /// # Errors
+    /// If the tokenizer is missing, damaged or of an unknown kind, or a chat template is not valid.
+    pub fn of(model: &Model) -> Result<Self> {
+        match model.source() {
+            Source::Gguf(file) => {
+                let tokenizer = Tokenizer::from_gguf(file.metadata())?;
+                let templates = ChatTemplates::from_gguf(file.metadata(), &tokenizer)?;
+                let sampling = Sampling::from_gguf(file.metadata());
+                Ok(ModelText { tokenizer, templates, sampling })
+            }
+            Source::Checkpoint { folder, .. } => {
+                let tokenizer = Tokenizer::from_json_file(folder.join("tokenizer.json"))?;
+                let templates = ChatTemplates::from_folder(folder, &tokenizer)?;
+                let sampling = generation_config(&folder.join("generation_config.json"))?;
+                Ok(ModelText { tokenizer, templates, sampling })
+            }
+            _ => Err(Error::NoTokenizer),
+        }
+    }
+}
+
+fn generation_config(path: &Path) -> Result<Sampling> {
+    let bytes = match std::fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return Ok(Sampling::default());
+        }
+        Err(source) => return Err(Error::Read { path: path.to_owned(), source }),
+    };
+    let config = serde_json::from_slice(&bytes)
+        .map_err(|source| Error::Json { path: path.to_owned(), source })?;
+    Ok(Sampling::from_generation_config(&config))
+}

@@ -1,0 +1,184 @@
+//! The executor and what its cache holds: which tokens stand in which sequence, which of them a new
+//! prompt can build on, and what goes when room is short.
+
+use std::collections::HashMap;
+
+use baton_graph::{Batch, ExecError, Executor, Logits, Rows, SeqId};
+
+use crate::{Error, Result};
+
+/// Most sequences kept for reuse after nobody owns them any more.
+const MAX_ORPHANS: usize = 64;
+
+/// A sequence in the executor's cache.
+#[derive(Debug, Default)]
+struct Entry {
+    tokens: Vec<u32>,
+    /// A session calls it its own.
+    owned: bool,
+    /// A generation works on it; it must not be freed.
+    busy: bool,
+    /// When it was last worked on, by the clock of [`Sequences`].
+    used: u64,
+}
+
+/// An executor together with the tokens of each sequence in its cache.
+///
+/// Sequences that no session owns any more stay until their room is needed, least recently used
+/// first, so that a prompt that begins like an old one need not be evaluated from the start.
+pub(crate) struct Sequences {
+    executor: Box<dyn Executor>,
+    entries: HashMap<SeqId, Entry>,
+    next: u32,
+    clock: u64,
+}
+
+impl Sequences {
+    pub(crate) fn new(executor: Box<dyn Executor>) -> Self {
+        Sequences { executor, entries: HashMap::new(), next: 0, clock: 0 }
+    }
+
+    pub(crate) fn executor(&self) -> &dyn Executor {
+        &*self.executor
+    }
+
+    /// The tokens that a sequence holds.
+    pub(crate) fn tokens(&self, seq: SeqId) -> &[u32] {
+        self.entries.get(&seq).map_or(&[], |entry| &entry.tokens)
+    }
+
+    /// Makes a sequence ready to be extended to `prompt`: one that holds a beginning of it, and
+    /// never all of it, since the last token must be evaluated to get logits. `own` is the sequence
+    /// of the session that asks. The result is marked as busy and owned.
+    pub(crate) fn acquire(&mut self, own: Option<SeqId>, prompt: &[u32]) -> Result<SeqId> {
+        let most = prompt.len().saturating_sub(1);
+        let own = own.filter(|seq| self.entries.contains_key(seq));
+        let (seq, common) = self.best_match(own, &prompt[..most]);
+        let Some(found) = seq else {
+            return Ok(self.insert(Vec::new()));
+        };
+        let entry = &self.entries[&found];
+        let dropped = entry.tokens.len() - common;
+        // A session goes on in its own sequence, unless most of it would be lost: then that stays
+        // for later. Another's is taken over if nothing of it is lost, else its beginning is shared.
+        let take_over = match own == Some(found) {
+            true => dropped <= common || entry.tokens.is_empty(),
+            false => !entry.owned && dropped <= 1,
+        };
+        let seq = if take_over {
+            self.executor.truncate(found, common)?;
+            self.entries.get_mut(&found).expect("it was found").tokens.truncate(common);
+            found
+        } else {
+            let beginning = entry.tokens[..common].to_vec();
+            let seq = self.insert(beginning);
+            if common > 0
+                && let Err(error) = self.executor.copy(found, seq, common)
+            {
+                self.entries.remove(&seq);
+                return Err(error.into());
+            }
+            seq
+        };
+        if let Some(own) = own.filter(|&own| own != seq) {
+            self.orphan(own);
+        }
+        self.clock += 1;
+        let entry = self.entries.get_mut(&seq).expect("it was just made or found");
+        (entry.owned, entry.busy, entry.used) = (true, true, self.clock);
+        tracing::debug!(%seq, reused = common, prompt = prompt.len(), take_over, "prefix");
+        Ok(seq)
+    }
+
+    /// The sequence that shares the longest beginning with `prompt`, and how long that is. Among
+    /// equals the session's own comes first, then the one used last.
+    fn best_match(&self, own: Option<SeqId>, prompt: &[u32]) -> (Option<SeqId>, usize) {
+        let common = |entry: &Entry| {
+            entry.tokens.iter().zip(prompt).take_while(|(held, wanted)| held == wanted).count()
+        };
+        let best = self
+            .entries
+            .iter()
+            .map(|(&seq, entry)| (common(entry), own == Some(seq), entry.used, seq))
+            .filter(|&(common, own, ..)| common > 0 || own)
+            .max();
+        best.map_or((None, 0), |(common, _, _, seq)| (Some(seq), common))
+    }
+
+    fn insert(&mut self, tokens: Vec<u32>) -> SeqId {
+        while self.entries.contains_key(&SeqId(self.next)) {
+            self.next = self.next.wrapping_add(1);
+        }
+        let seq = SeqId(self.next);
+        self.next = self.next.wrapping_add(1);
+        self.clock += 1;
+        let entry = Entry { tokens, owned: true, busy: true, used: self.clock };
+        self.entries.insert(seq, entry);
+        seq
+    }
+
+    /// Evaluates `tokens` behind what `seq` holds; sequences nobody works on make room if needed.
+    pub(crate) fn extend(&mut self, seq: SeqId, tokens: &[u32], rows: Rows) -> Result<Logits> {
+        let batch = Batch::one(seq, tokens.to_vec(), rows);
+        let logits = loop {
+            match self.executor.forward(&batch) {
+                Err(source @ ExecError::OutOfPages { .. }) => {
+                    if !self.evict() {
+                        return Err(Error::CacheFull { source });
+                    }
+                }
+                other => break other?,
+            }
+        };
+        self.clock += 1;
+        let entry = self.entries.entry(seq).or_default();
+        entry.tokens.extend_from_slice(tokens);
+        entry.used = self.clock;
+        Ok(logits)
+    }
+
+    /// The generation that worked on `seq` is over.
+    pub(crate) fn release(&mut self, seq: SeqId) {
+        if let Some(entry) = self.entries.get_mut(&seq) {
+            entry.busy = false;
+        }
+    }
+
+    /// The session that owned `seq` is gone; its cache stays for whoever can use it.
+    pub(crate) fn orphan(&mut self, seq: SeqId) {
+        let Some(entry) = self.entries.get_mut(&seq) else { return };
+        (entry.owned, entry.busy) = (false, false);
+        if entry.tokens.is_empty() {
+            self.remove(seq);
+        }
+        let orphans = self.entries.values().filter(|entry| !entry.owned).count();
+        if orphans > MAX_ORPHANS {
+            self.evict();
+        }
+    }
+
+    /// Forgets every sequence that nobody works on.
+    pub(crate) fn clear(&mut self) {
+        while self.evict() {}
+    }
+
+    /// Frees the sequence that will be missed least; false if all are being worked on.
+    fn evict(&mut self) -> bool {
+        let idle = self.entries.iter().filter(|(_, entry)| !entry.busy);
+        let Some((_, _, seq)) = idle.map(|(&seq, entry)| (entry.owned, entry.used, seq)).min()
+        else {
+            return false;
+        };
+        tracing::debug!(%seq, tokens = self.tokens(seq).len(), "evicted");
+        self.remove(seq);
+        true
+    }
+
+    fn remove(&mut self, seq: SeqId) {
+        self.executor.free(seq);
+        self.entries.remove(&seq);
+    }
+}
+
+#[cfg(test)]
+mod tests;
