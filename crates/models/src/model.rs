@@ -211,7 +211,7 @@ fn fingerprint(
     }
     // Spread over the file: models that differ in training differ everywhere.
     let step = sorted.len().div_ceil(SAMPLED_TENSORS).max(1);
-    for tensor in sorted.iter().step_by(step) {
+    for tensor in sorted.iter().step_by(step).filter(|t| source.is_mapped(t)) {
         if let Ok(tensor) = source.tensor(&tensor.name) {
             hash.update(sample(&tensor));
         }

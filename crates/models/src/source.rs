@@ -108,6 +108,11 @@ impl Source {
         }
     }
 
+    /// Whether asking for a tensor gives the bytes of the file rather than converts them.
+    pub(crate) fn is_mapped(&self, tensor: &TensorSummary) -> bool {
+        matches!(self, Source::Gguf(_)) || tensor.dtype != DType::MxFp4.to_string()
+    }
+
     /// Shape of the tensor of that name, if there is one.
     pub(crate) fn shape(&self, name: &str) -> Option<Vec<usize>> {
         match self {

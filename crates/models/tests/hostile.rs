@@ -218,3 +218,78 @@ fn paths_without_a_model() {
     std::fs::copy(golden("llama/model.safetensors"), &weights).unwrap();
     assert!(message(&weights).contains("config.json"));
 }
+
+/// xorshift64*: the same damage in every run.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) as usize % bound
+    }
+}
+
+#[test]
+fn damaged_headers_never_panic() {
+    let mut random = Random(7);
+    let mut refused = 0;
+    for name in ["llama3", "gemma3", "phi4-mini", "gpt-oss", "qwen3-moe"] {
+        let whole = std::fs::read(golden(name).join("model.gguf")).unwrap();
+        for _ in 0..400 {
+            let mut bytes = whole.clone();
+            for _ in 0..=random.below(3) {
+                // Metadata and tensor descriptions are within the first pages.
+                let at = random.below(3000);
+                bytes[at] = [0, 1, 0x7f, 0x80, 0xff, random.below(256) as u8][random.below(6)];
+            }
+            let Ok(file) = GgufFile::from_bytes(bytes) else { continue };
+            refused += usize::from(open_and_build(Source::Gguf(file)).is_err());
+        }
+    }
+    assert!(refused > 100, "only {refused} damaged files were refused here");
+}
+
+#[test]
+fn nonsense_values_never_panic() {
+    let nonsense = [
+        json!(0),
+        json!(-1),
+        json!(1),
+        json!(3),
+        json!(u64::MAX),
+        json!(1u64 << 40),
+        json!(0.5),
+        json!(1e308),
+        json!(-1e308),
+        json!(5e-324),
+        json!(""),
+        json!("x"),
+        json!(true),
+        json!([]),
+        json!([1]),
+        json!({}),
+        json!({"type": "yarn"}),
+        json!({"full_attention": 1}),
+        Json::Null,
+    ];
+    for name in ["llama3", "llama-yarn", "gemma2", "gemma3", "phi4-mini", "gpt-oss", "qwen3-moe"] {
+        let config = std::fs::read(golden(name).join("config.json")).unwrap();
+        let config: serde_json::Map<String, Json> = serde_json::from_slice(&config).unwrap();
+        for (key, old) in &config {
+            for value in &nonsense {
+                let mut changes = serde_json::Map::new();
+                changes.insert(key.clone(), value.clone());
+                drop(with_config(name, changes.into()));
+                for inner in old.as_object().into_iter().flatten() {
+                    let mut changed = old.clone();
+                    changed[inner.0] = value.clone();
+                    let mut changes = serde_json::Map::new();
+                    changes.insert(key.clone(), changed);
+                    drop(with_config(name, changes.into()));
+                }
+            }
+        }
+    }
+}
