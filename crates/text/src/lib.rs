@@ -1,1 +1,21 @@
-//! (in progress)
+//! Text on one side, token ids on the other.
+//!
+//! A [`Tokenizer`] comes from a `tokenizer.json` or from the metadata of a GGUF file and gives the
+//! same ids either way. A [`ChatTemplate`] turns a conversation into the prompt the model was
+//! trained on. On the way back a [`Detokenizer`] turns ids into text as they are generated, and
+//! [`StopStrings`] ends the answer where the user asked. This crate knows nothing of models or of
+//! the units that run them.
+
+#![forbid(unsafe_code)]
+
+mod detokenizer;
+mod error;
+mod stop;
+mod template;
+mod tokenizer;
+
+pub use detokenizer::Detokenizer;
+pub use error::{Error, Result};
+pub use stop::{Emit, StopStrings};
+pub use template::{ChatTemplate, ChatTemplates, Content, Message, RenderOptions};
+pub use tokenizer::Tokenizer;

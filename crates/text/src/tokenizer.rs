@@ -1,0 +1,153 @@
+//! The tokenizer: text to ids and back, and what the special ids mean.
+//!
+//! Splitting and merging is the `tokenizers` crate's work, whichever file the vocabulary came from.
+//! This module decides which control tokens are read in a text, puts the model's own tokens around
+//! it, and knows which ids end an answer.
+
+mod charsmap;
+mod gguf;
+pub(crate) mod json;
+mod merges;
+pub(crate) mod pieces;
+mod pre;
+mod special;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use tokenizers::pre_tokenizers::PreTokenizerWrapper;
+use tokenizers::{
+    AddedVocabulary, Model as _, NormalizerWrapper, OffsetReferential, OffsetType,
+    PreTokenizer as _,
+};
+
+use self::pieces::Pieces;
+use self::special::Specials;
+use crate::detokenizer::Detokenizer;
+use crate::error::{Error, Result};
+
+/// A vocabulary with the rules for using it.
+#[derive(Debug)]
+pub struct Tokenizer {
+    core: tokenizers::Tokenizer,
+    /// The added tokens, but with control tokens read as the text they look like.
+    as_text: AddedVocabulary,
+    pieces: Arc<Pieces>,
+    specials: Specials,
+}
+
+impl Tokenizer {
+    /// The ids of `text`, in which the names of control tokens stand for those tokens.
+    ///
+    /// For text that the program wrote, such as a rendered chat template. With `add_special` the
+    /// model's own tokens are put around it, but never a second BOS: if the text already starts
+    /// with one, it stays alone. A rendered template contains what it needs: pass `false`.
+    ///
+    /// # Errors
+    ///
+    /// The text has a character that the vocabulary can express in no way.
+    pub fn encode(&self, text: &str, add_special: bool) -> Result<Vec<u32>> {
+        self.encode_with(self.core.get_added_vocabulary(), text, add_special)
+    }
+
+    /// The ids of `text` as plain text: `<|im_end|>` in it is seven ordinary characters and some,
+    /// not the token of that name.
+    ///
+    /// For text of users, who must not be able to end their turn and speak as someone else.
+    ///
+    /// # Errors
+    ///
+    /// As [`Tokenizer::encode`].
+    pub fn encode_as_text(&self, text: &str, add_special: bool) -> Result<Vec<u32>> {
+        self.encode_with(&self.as_text, text, add_special)
+    }
+
+    fn encode_with(
+        &self,
+        added: &AddedVocabulary,
+        text: &str,
+        add_special: bool,
+    ) -> Result<Vec<u32>> {
+        let failed = |error: tokenizers::Error| Error::Encode { reason: error.to_string() };
+        let normalizer: Option<&NormalizerWrapper> = self.core.get_normalizer();
+        let mut words = added.extract_and_normalize(normalizer, text);
+        let pre_tokenizer: Option<&PreTokenizerWrapper> = self.core.get_pre_tokenizer();
+        if let Some(pre_tokenizer) = pre_tokenizer {
+            pre_tokenizer.pre_tokenize(&mut words).map_err(failed)?;
+        }
+        let model = self.core.get_model();
+        words.tokenize(|word| model.tokenize(word.get())).map_err(failed)?;
+        let mut ids = Vec::with_capacity(text.len() / 3 + 2);
+        if add_special {
+            ids.extend_from_slice(&self.specials.prefix);
+        }
+        let start = ids.len();
+        for (_, _, tokens) in words.get_splits(OffsetReferential::Normalized, OffsetType::None) {
+            ids.extend(tokens.iter().flatten().map(|token| token.id));
+        }
+        if add_special {
+            self.specials.close(&mut ids, start);
+        }
+        Ok(ids)
+    }
+
+    /// The text of `ids`. With `skip_special` control tokens are left out.
+    ///
+    /// Bytes that are not UTF-8 become U+FFFD; ids outside the vocabulary are nothing.
+    pub fn decode(&self, ids: &[u32], skip_special: bool) -> String {
+        let mut detokenizer = self.detokenizer(skip_special);
+        let mut text: String = ids.iter().map(|&id| detokenizer.push(id)).collect();
+        text += &detokenizer.finish();
+        text
+    }
+
+    /// A decoder for ids that come one at a time.
+    pub fn detokenizer(&self, skip_special: bool) -> Detokenizer {
+        Detokenizer::new(Arc::clone(&self.pieces), skip_special)
+    }
+
+    /// The token of an id as the vocabulary writes it, such as `Ġthe` or `▁the`.
+    pub fn token(&self, id: u32) -> Option<String> {
+        self.core.id_to_token(id)
+    }
+
+    /// The bytes an id adds to the text, such as ` the`; they need not be whole characters.
+    pub fn token_bytes(&self, id: u32) -> &[u8] {
+        self.pieces.get(id)
+    }
+
+    /// The id of a token as the vocabulary writes it.
+    pub fn id(&self, token: &str) -> Option<u32> {
+        self.core.token_to_id(token)
+    }
+
+    /// One more than the largest id.
+    pub fn vocab_size(&self) -> usize {
+        self.pieces.len()
+    }
+
+    /// Whether an id is a control token, which is never shown to a reader.
+    pub fn is_control(&self, id: u32) -> bool {
+        self.pieces.is_control(id)
+    }
+
+    /// The beginning-of-sequence token.
+    pub fn bos(&self) -> Option<u32> {
+        self.specials.bos
+    }
+
+    /// The token the model's files call its end-of-sequence token.
+    pub fn eos(&self) -> Option<u32> {
+        self.specials.eos
+    }
+
+    /// Every id that ends an answer: each end of sequence, turn or message the model names.
+    pub fn eog(&self) -> &BTreeSet<u32> {
+        &self.specials.eog
+    }
+
+    /// Whether [`Tokenizer::encode`] with `add_special` starts a text with BOS.
+    pub fn add_bos(&self) -> bool {
+        self.specials.bos.is_some() && self.specials.prefix.first() == self.specials.bos.as_ref()
+    }
+}

@@ -1,0 +1,381 @@
+//! Tokenizers from the metadata of a GGUF file.
+//!
+//! The file lists tokens with a type and, for some kinds, a score or merges. From these the same
+//! parts are built that the model's own `tokenizer.json` names, so that the ids agree.
+
+use std::collections::{HashMap, HashSet};
+
+use baton_weights::Metadata;
+use baton_weights::gguf::{Array, Strings};
+use tokenizers::models::bpe::{self, BPE};
+use tokenizers::models::unigram::Unigram;
+use tokenizers::models::wordpiece::WordPiece;
+use tokenizers::normalizers::bert::BertNormalizer;
+use tokenizers::normalizers::precompiled::Precompiled;
+use tokenizers::normalizers::utils::Sequence;
+use tokenizers::normalizers::{Prepend, Replace, replace::ReplacePattern};
+use tokenizers::pre_tokenizers::bert::BertPreTokenizer;
+use tokenizers::pre_tokenizers::metaspace::{Metaspace, PrependScheme};
+use tokenizers::{AddedToken, ModelWrapper, NormalizerWrapper, PreTokenizerWrapper};
+
+use super::pieces::{DecodeRule, Lead, Spelling};
+use super::pre::{Pre, spaces_to_marks};
+use super::special::Specials;
+use super::{Tokenizer, charsmap, merges};
+use crate::error::{Error, Result};
+
+/// The values of `tokenizer.ggml.model` that are understood.
+const MODELS: &str = "gpt2, llama, gemma4, t5, bert";
+
+/// What a token is for: `tokenizer.ggml.token_type`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Normal,
+    Unknown,
+    Control,
+    UserDefined,
+    Unused,
+    Byte,
+}
+
+/// The lists of a GGUF vocabulary, in step with each other.
+struct Vocab<'a> {
+    tokens: &'a Strings,
+    kinds: Vec<Kind>,
+    scores: Vec<f32>,
+}
+
+/// The parts of a tokenizer before they are put together.
+struct Parts {
+    model: ModelWrapper,
+    normalizer: Option<NormalizerWrapper>,
+    pre_tokenizer: Option<PreTokenizerWrapper>,
+    rule: DecodeRule,
+    /// Whether a text starts with BOS, and ends with EOS, if the file does not say.
+    add_bos: bool,
+    add_eos: bool,
+}
+
+impl Tokenizer {
+    /// Builds the tokenizer that a GGUF file describes.
+    ///
+    /// # Errors
+    ///
+    /// Metadata that is missing or contradicts itself, and kinds of tokenizers and pre-tokenizers
+    /// that are not known. A file that names no pre-tokenizer is a warning in the log.
+    pub fn from_gguf(metadata: &Metadata) -> Result<Self> {
+        let vocab = Vocab::read(metadata)?;
+        let model = metadata.str("tokenizer.ggml.model")?;
+        let parts = match model {
+            "gpt2" => byte_pairs(metadata, &vocab, metadata.opt_str("tokenizer.ggml.pre")?)?,
+            "gemma4" => byte_pairs(metadata, &vocab, Some("gemma4"))?,
+            "llama" => sentence_piece(metadata, &vocab)?,
+            "t5" => unigram(metadata, &vocab)?,
+            "bert" => word_piece(metadata, &vocab)?,
+            other => {
+                return Err(Error::Unsupported {
+                    what: "tokenizer model",
+                    name: other.to_owned(),
+                    known: MODELS.to_owned(),
+                });
+            }
+        };
+        let specials = specials(metadata, &vocab, &parts, model == "bert")?;
+        let mut core = tokenizers::Tokenizer::new(parts.model);
+        core.with_normalizer(parts.normalizer);
+        core.with_pre_tokenizer(parts.pre_tokenizer);
+        core.add_tokens(&vocab.added(model == "bert"));
+        Self::assemble(core, parts.rule, specials)
+    }
+}
+
+impl<'a> Vocab<'a> {
+    fn read(metadata: &'a Metadata) -> Result<Self> {
+        let tokens = metadata.strings("tokenizer.ggml.tokens")?;
+        let size = tokens.len();
+        if size == 0 || size > super::json::MAX_VOCAB {
+            return Err(bad(format!("it has {size} tokens")));
+        }
+        let kinds = match metadata.opt_i32s("tokenizer.ggml.token_type")? {
+            Some(kinds) => kinds.into_iter().map(Kind::of).collect(),
+            None => vec![Kind::Normal; size],
+        };
+        let scores = match metadata.get("tokenizer.ggml.scores") {
+            None => vec![0.0; size],
+            // Some converters wrote whole numbers.
+            Some(value) if matches!(value.as_array(), Some(Array::I32(_))) => metadata
+                .i32s("tokenizer.ggml.scores")?
+                .into_iter()
+                .map(|score| score as f32)
+                .collect(),
+            Some(_) => metadata.f32s("tokenizer.ggml.scores")?,
+        };
+        if kinds.len() != size || scores.len() != size {
+            return Err(bad(format!(
+                "it has {size} tokens, {} types and {} scores",
+                kinds.len(),
+                scores.len()
+            )));
+        }
+        Ok(Self { tokens, kinds, scores })
+    }
+
+    /// Tokens with their ids. Of two tokens that are spelled alike the first is kept.
+    fn ids(&self) -> impl Iterator<Item = (&'a str, u32)> {
+        let mut seen = HashSet::with_capacity(self.tokens.len());
+        self.tokens.iter().zip(0..).filter(move |(token, _)| seen.insert(*token))
+    }
+
+    fn kind(&self, id: u32) -> Kind {
+        self.kinds[id as usize]
+    }
+
+    fn has(&self, kind: Kind) -> bool {
+        self.kinds.contains(&kind)
+    }
+
+    /// The tokens that are found in a text before it is split into words.
+    fn added(&self, bert: bool) -> Vec<AddedToken> {
+        let mut added = Vec::new();
+        for (token, id) in self.ids() {
+            let special = match self.kind(id) {
+                Kind::Control | Kind::Unknown => true,
+                Kind::UserDefined => false,
+                _ => continue,
+            };
+            let token = if bert { bert_spelling(token, self.kind(id)) } else { token.to_owned() };
+            added.push(AddedToken::from(token, special).normalized(false));
+        }
+        added
+    }
+}
+
+impl Kind {
+    fn of(code: i32) -> Self {
+        match code {
+            2 => Kind::Unknown,
+            3 => Kind::Control,
+            4 => Kind::UserDefined,
+            5 => Kind::Unused,
+            6 => Kind::Byte,
+            _ => Kind::Normal,
+        }
+    }
+}
+
+/// BPE with a list of merges and, mostly, the alphabet of bytes.
+fn byte_pairs(metadata: &Metadata, vocab: &Vocab<'_>, pre: Option<&str>) -> Result<Parts> {
+    let ids: HashMap<&str, u32> = vocab.ids().collect();
+    let rule = Pre::find(pre, |token| ids.contains_key(token))?;
+    let merges = match metadata.opt_strings("tokenizer.ggml.merges")? {
+        Some(merges) => listed_merges(merges, &ids),
+        None if pre == Some("kimi-k2") => {
+            // Made from a tiktoken vocabulary, where the id is the rank.
+            let pieces: Vec<_> = vocab
+                .ids()
+                .filter(|&(_, id)| vocab.kind(id) == Kind::Normal)
+                .map(|(token, id)| (token, id, -(id as f32)))
+                .collect();
+            merges::from_scores(&pieces)
+        }
+        None => metadata.strings("tokenizer.ggml.merges").map(|_| Vec::new())?,
+    };
+    let mut model =
+        BPE::builder().vocab_and_merges(own(vocab), merges).ignore_merges(rule.ignore_merges);
+    if rule.byte_fallback() {
+        model = model.byte_fallback(true).fuse_unk(true);
+        if let Some(unknown) = unknown(metadata, vocab)? {
+            model = model.unk_token(unknown.to_owned());
+        }
+    }
+    Ok(Parts {
+        model: model.build().map_err(failed)?.into(),
+        normalizer: rule.normalizer()?,
+        pre_tokenizer: rule.pre_tokenizer()?,
+        rule: rule.decode_rule(),
+        add_bos: rule.add_bos,
+        add_eos: false,
+    })
+}
+
+/// The merges of the file. One that leads to no token can never happen, and is left out.
+fn listed_merges(merges: &Strings, ids: &HashMap<&str, u32>) -> Vec<(String, String)> {
+    let mut list = Vec::with_capacity(merges.len());
+    let mut joined = String::new();
+    for merge in merges.iter() {
+        // A part may itself begin with a space, but not be empty.
+        let cut = merge.char_indices().skip(1).find(|&(_, character)| character == ' ');
+        let Some((cut, _)) = cut else { continue };
+        let (left, right) = (&merge[..cut], &merge[cut + 1..]);
+        joined.clear();
+        joined.push_str(left);
+        joined.push_str(right);
+        if [left, right, &joined].iter().all(|token| ids.contains_key(token)) {
+            list.push((left.to_owned(), right.to_owned()));
+        }
+    }
+    if list.len() < merges.len() {
+        let lost = merges.len() - list.len();
+        tracing::warn!("{lost} merges of the vocabulary lead to no token");
+    }
+    list
+}
+
+/// SentencePiece BPE: merges follow from scores, and unknown characters are written in bytes.
+fn sentence_piece(metadata: &Metadata, vocab: &Vocab<'_>) -> Result<Parts> {
+    let pieces: Vec<_> = vocab
+        .ids()
+        .filter(|&(_, id)| matches!(vocab.kind(id), Kind::Normal | Kind::UserDefined))
+        .map(|(token, id)| (token, id, vocab.scores[id as usize]))
+        .collect();
+    let mut model = BPE::builder()
+        .vocab_and_merges(own(vocab), merges::from_scores(&pieces))
+        .fuse_unk(true)
+        .byte_fallback(vocab.has(Kind::Byte));
+    if let Some(unknown) = unknown(metadata, vocab)? {
+        model = model.unk_token(unknown.to_owned());
+    }
+    let prefix = metadata.opt_bool("tokenizer.ggml.add_space_prefix")?.unwrap_or(true);
+    let mut steps = vec![spaces_to_marks()?];
+    if prefix {
+        steps.insert(0, NormalizerWrapper::Prepend(Prepend::new("▁".to_owned())));
+    }
+    Ok(Parts {
+        model: model.build().map_err(failed)?.into(),
+        normalizer: Some(Sequence::new(steps).into()),
+        pre_tokenizer: None,
+        rule: DecodeRule {
+            spelling: Spelling::SentencePiece { bytes: true },
+            lead: if prefix { Lead::Spaces(1) } else { Lead::Keep },
+        },
+        add_bos: true,
+        add_eos: false,
+    })
+}
+
+/// SentencePiece unigram: the most likely way to cut the text.
+fn unigram(metadata: &Metadata, vocab: &Vocab<'_>) -> Result<Parts> {
+    let pieces: Vec<(String, f64)> = vocab
+        .tokens
+        .iter()
+        .zip(&vocab.scores)
+        .map(|(token, &score)| (token.to_owned(), f64::from(score)))
+        .collect();
+    if pieces.iter().any(|(_, score)| score.is_nan()) {
+        return Err(bad("a score is not a number"));
+    }
+    let unknown = metadata.opt_u32("tokenizer.ggml.unknown_token_id")?.unwrap_or(2);
+    let model =
+        Unigram::from(pieces, Some(unknown as usize), vocab.has(Kind::Byte)).map_err(failed)?;
+    let mut steps = Vec::new();
+    if let Some(map) = metadata.get("tokenizer.ggml.precompiled_charsmap") {
+        let map = match map.as_array() {
+            Some(Array::U8(bytes)) => bytes.clone(),
+            Some(Array::I8(bytes)) => bytes.iter().map(|&byte| byte as u8).collect(),
+            _ => return Err(bad("the precompiled character map is not a list of bytes")),
+        };
+        if !map.is_empty() {
+            charsmap::check(&map)?;
+            steps.push(NormalizerWrapper::Precompiled(
+                Precompiled::from(&map).map_err(|error| bad(error.to_string()))?,
+            ));
+        }
+    }
+    if metadata.opt_bool("tokenizer.ggml.remove_extra_whitespaces")?.unwrap_or(false) {
+        let spaces = ReplacePattern::Regex(" {2,}".to_owned());
+        steps.push(NormalizerWrapper::Replace(Replace::new(spaces, " ").map_err(failed)?));
+    }
+    let prefix = metadata.opt_bool("tokenizer.ggml.add_space_prefix")?.unwrap_or(true);
+    let scheme = if prefix { PrependScheme::Always } else { PrependScheme::Never };
+    Ok(Parts {
+        model: model.into(),
+        normalizer: (!steps.is_empty()).then(|| Sequence::new(steps).into()),
+        pre_tokenizer: Some(PreTokenizerWrapper::Metaspace(Metaspace::new('▁', scheme, true))),
+        rule: DecodeRule {
+            spelling: Spelling::SentencePiece { bytes: vocab.has(Kind::Byte) },
+            lead: if prefix { Lead::FirstToken } else { Lead::Keep },
+        },
+        add_bos: false,
+        add_eos: true,
+    })
+}
+
+/// BERT's WordPiece.
+fn word_piece(metadata: &Metadata, vocab: &Vocab<'_>) -> Result<Parts> {
+    let ids = vocab.ids().map(|(token, id)| (bert_spelling(token, vocab.kind(id)), id));
+    let ids: bpe::Vocab = ids.collect();
+    let unknown = unknown(metadata, vocab)?.unwrap_or("[UNK]");
+    let model =
+        WordPiece::builder().vocab(ids).unk_token(unknown.to_owned()).build().map_err(failed)?;
+    let lowercase = metadata.opt_bool("tokenizer.ggml.normalizer.lowercase")?.unwrap_or(true);
+    let strip = metadata.opt_bool("tokenizer.ggml.normalizer.strip_accents")?.unwrap_or(lowercase);
+    Ok(Parts {
+        model: model.into(),
+        normalizer: Some(BertNormalizer::new(true, true, Some(strip), lowercase).into()),
+        pre_tokenizer: Some(PreTokenizerWrapper::BertPreTokenizer(BertPreTokenizer)),
+        rule: DecodeRule { spelling: Spelling::WordPiece { clean: true }, lead: Lead::Spaces(1) },
+        add_bos: true,
+        add_eos: false,
+    })
+}
+
+/// A BERT token as its own vocabulary spells it. GGUF files mark the beginnings of words with `▁`
+/// instead of the insides with `##`.
+fn bert_spelling(token: &str, kind: Kind) -> String {
+    match token.strip_prefix('▁') {
+        _ if matches!(kind, Kind::Control | Kind::Unknown) => token.to_owned(),
+        Some(word) => word.to_owned(),
+        None => format!("##{token}"),
+    }
+}
+
+/// The special ids the file names.
+fn specials(metadata: &Metadata, vocab: &Vocab<'_>, parts: &Parts, bert: bool) -> Result<Specials> {
+    let id = |key: &str| -> Result<Option<u32>> {
+        let key = format!("tokenizer.ggml.{key}_token_id");
+        let id = metadata.opt_u32(&key)?;
+        if let Some(id) = id {
+            // Some converters write the largest number for "none".
+            if id as usize >= vocab.tokens.len() {
+                tracing::warn!("{key} is {id}, which is outside the vocabulary; it is ignored");
+                return Ok(None);
+            }
+        }
+        Ok(id)
+    };
+    let flag = |key: &str| metadata.opt_bool(&format!("tokenizer.ggml.add_{key}_token"));
+    let mut specials = Specials { bos: id("bos")?, eos: id("eos")?, ..Specials::default() };
+    let separator = id("seperator")?.or(id("separator")?);
+    if bert {
+        specials.bos = specials.bos.or(id("cls")?);
+    }
+    specials.set_add_bos(flag("bos")?.unwrap_or(parts.add_bos));
+    specials.set_add_eos(flag("eos")?.unwrap_or(parts.add_eos));
+    if flag("sep")?.unwrap_or(bert) && specials.suffix.last() != separator.as_ref() {
+        specials.suffix.extend(separator);
+    }
+    specials.eog.extend(specials.eos);
+    specials.eog.extend(id("eot")?);
+    specials.eog.extend(id("eom")?);
+    Ok(specials)
+}
+
+/// The token for what is in no token.
+fn unknown<'a>(metadata: &Metadata, vocab: &Vocab<'a>) -> Result<Option<&'a str>> {
+    let id = metadata.opt_u32("tokenizer.ggml.unknown_token_id")?;
+    let id = id.map(|id| id as usize).or(vocab.kinds.iter().position(|&k| k == Kind::Unknown));
+    Ok(id.and_then(|id| vocab.tokens.get(id)))
+}
+
+/// The vocabulary in the form the BPE model takes.
+fn own(vocab: &Vocab<'_>) -> bpe::Vocab {
+    vocab.ids().map(|(token, id)| (token.to_owned(), id)).collect()
+}
+
+fn bad(reason: impl Into<String>) -> Error {
+    Error::BadMetadata { reason: reason.into() }
+}
+
+fn failed(error: tokenizers::Error) -> Error {
+    bad(error.to_string())
+}
