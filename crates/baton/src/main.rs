@@ -1,1 +1,44 @@
-fn main() {}
+//! The `baton` program: one file per command in `commands/`, and what they share beside it.
+//!
+//! Answers and tables go to standard output, everything else to standard error.
+#![forbid(unsafe_code)]
+
+mod cli;
+mod commands;
+mod failure;
+mod format;
+mod interrupt;
+mod loaded;
+mod logging;
+mod models;
+mod paths;
+mod progress;
+mod repl;
+mod sampling;
+
+use std::panic;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    panic::set_hook(Box::new(|info| {
+        let place = info.location().map(|at| format!(" at {at}")).unwrap_or_default();
+        let what = info.payload_as_str().unwrap_or("for an unknown reason");
+        failure::say(
+            &format!("baton {} has a bug{place}: {what}", env!("CARGO_PKG_VERSION")),
+            Some("please report this line, with the command that you gave, to the developers"),
+        );
+    }));
+    let outcome = panic::catch_unwind(|| {
+        let cli = cli::Cli::parse();
+        logging::start()?;
+        interrupt::install();
+        cli.command.execute()
+    });
+    match outcome {
+        Ok(result) => failure::report(result),
+        // The hook has said everything.
+        Err(_) => ExitCode::from(failure::FAILED),
+    }
+}

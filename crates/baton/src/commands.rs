@@ -1,0 +1,10 @@
+//! The commands, one file each.
+
+pub mod completions;
+pub mod doctor;
+pub mod list;
+pub mod pull;
+pub mod rm;
+pub mod run;
+pub mod show;
+pub mod tokenize;

@@ -1,0 +1,115 @@
+//! `baton run`: asks a model once, or opens a chat with it.
+
+mod answer;
+mod ask;
+mod request;
+mod stats;
+mod stdin;
+
+use std::io::IsTerminal;
+
+use crate::failure::usage;
+use crate::loaded::Loaded;
+use crate::sampling::Sampling;
+use crate::{models, repl};
+
+pub use answer::{Answer, Sink};
+pub use stats::print as print_stats;
+
+/// Shown below the help.
+pub const EXAMPLES: &str = "\
+Examples:
+  baton run \"Why is the sky blue?\"                the default model
+  baton run                                       a chat with it; /help there shows what can be said
+  baton run gemma3:270m \"Write a haiku\"           another model
+  baton run hf:Qwen/Qwen3-0.6B-GGUF:Q8_0 \"Hi\"      one from the Hugging Face hub
+  baton run ./model.gguf --system \"Be brief.\"     a file of yours, with a system prompt
+  cat notes.txt | baton run \"Summarize this:\"     what is piped in follows the prompt
+  baton run --temp 0 --seed 1 -n 100 --verbose \"Count to ten\"
+  baton run --json \"Hi\" | jq -r .text
+
+A lone argument that names no model is the prompt for the default model.
+
+With --json one object is printed at the end:
+  {\"model\", \"text\", \"finish_reason\": \"stop\" | \"length\" | \"cancelled\", \"stop\", \"seed\",
+   \"tokens\":  {\"prompt\", \"reused\", \"prefilled\", \"generated\"},
+   \"timings\": {\"load_s\", \"ttft_s\", \"prefill_s\", \"decode_s\",
+               \"prefill_tokens_per_s\", \"decode_tokens_per_s\", \"tpot_s\"},
+   \"peak_memory_bytes\"}";
+
+/// Arguments of `baton run`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The model, then the prompt; one argument that names no model is the prompt
+    #[arg(value_name = "MODEL] [PROMPT")]
+    words: Vec<String>,
+    /// The model; all other arguments are then the prompt
+    #[arg(long, short, visible_alias = "repo-id", value_name = "MODEL")]
+    model: Option<String>,
+    /// The prompt
+    #[arg(long, short, value_name = "TEXT")]
+    prompt: Option<String>,
+    /// What the model is to know or to be before the conversation begins
+    #[arg(long, visible_aliases = ["system-prompt"], value_name = "TEXT", conflicts_with = "raw")]
+    system: Option<String>,
+    /// Chat, also when there is a prompt or standard input is no terminal
+    #[arg(long, short, conflicts_with_all = ["json", "raw"])]
+    interactive: bool,
+    /// Continue the prompt as it is, without the model's chat template
+    #[arg(long)]
+    raw: bool,
+    /// Print timings and memory after the answer
+    #[arg(long, short)]
+    verbose: bool,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    json: bool,
+    /// Context size in tokens
+    #[arg(long, short, visible_alias = "ctx-size", aliases = ["num-ctx", "context"])]
+    #[arg(value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..))]
+    ctx: Option<u32>,
+    /// Threads to compute with
+    #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
+    #[command(flatten)]
+    sampling: Sampling,
+}
+
+/// Answers, or chats.
+///
+/// # Errors
+/// If there is nothing to ask, or the model cannot be had, loaded or run.
+pub fn execute(args: Args) -> anyhow::Result<()> {
+    let store = models::store()?;
+    let request = request::understand(&args, &store)?;
+    // A chat reads its lines from standard input, whatever that is.
+    let piped = if args.interactive { None } else { stdin::piped(request.prompt.is_some())? };
+    let prompt = request::join(request.prompt, piped);
+    let chats = args.interactive || prompt.is_none();
+    if chats && (args.json || args.raw) {
+        let flag = if args.json { "--json" } else { "--raw" };
+        return Err(usage(format_args!("{flag} needs a prompt")));
+    }
+    if chats && !args.interactive && !std::io::stdin().is_terminal() {
+        return Err(usage("there is no prompt: standard input was empty"));
+    }
+    let model = models::get(&store, &request.model)?;
+    let (context, threads) = (args.ctx.map(|n| n as usize), args.threads.map(usize::from));
+    let loaded = Loaded::open(&model, context, threads)?;
+    if chats {
+        let chat = repl::Start {
+            system: args.system,
+            prompt,
+            sampling: args.sampling,
+            verbose: args.verbose,
+        };
+        return repl::run(&loaded, chat);
+    }
+    let question = ask::Question {
+        prompt: prompt.unwrap_or_default(),
+        system: args.system,
+        raw: args.raw,
+        sampling: args.sampling,
+    };
+    ask::once(&loaded, question, args.json, args.verbose)
+}

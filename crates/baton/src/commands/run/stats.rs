@@ -1,0 +1,111 @@
+//! What an answer took: for people after `--verbose`, for programs in `--json`.
+
+use std::time::Duration;
+
+use baton_engine::{FinishReason, Metrics, Summary};
+use serde_json::{Value, json};
+
+use super::Answer;
+use crate::failure::eprintln_quietly;
+use crate::format;
+
+/// Prints the numbers of an answer to standard error.
+pub fn print(summary: &Summary) {
+    for line in lines(summary) {
+        eprintln_quietly(format_args!("{line}"));
+    }
+}
+
+fn lines(summary: &Summary) -> Vec<String> {
+    let metrics = &summary.metrics;
+    let unknown = || "-".to_owned();
+    let rate = |rate: Option<f64>| rate.map_or_else(unknown, |rate| format!("{rate:.1} tok/s"));
+    let time = |time: Option<Duration>| time.map_or_else(unknown, format::time);
+    let prompt = format!(
+        "{} tokens: {} prefilled, {} reused",
+        metrics.prompt_tokens, metrics.prefilled_tokens, metrics.reused_tokens
+    );
+    let answer =
+        format!("{} tokens, ended by {}", metrics.generated_tokens, ending(&summary.reason));
+    let rows = [
+        ["load time:", &format::time(metrics.load)],
+        ["prompt:", &prompt],
+        ["TTFT:", &time(metrics.first_token)],
+        ["prefill:", &rate(metrics.prefill_rate())],
+        ["answer:", &answer],
+        ["decode:", &rate(metrics.decode_rate())],
+        ["TPOT:", &time(metrics.time_per_token())],
+        ["peak memory:", &metrics.peak_memory.map_or_else(unknown, format::memory)],
+        ["seed:", &summary.seed.to_string()],
+    ];
+    format::table(&rows.map(|row| row.map(str::to_owned)))
+}
+
+fn ending(reason: &FinishReason) -> String {
+    match reason {
+        FinishReason::Stop(text) => format!("the stop text {text:?}"),
+        FinishReason::Length => "the limit of tokens".into(),
+        FinishReason::Cancelled => "Ctrl-C".into(),
+        _ => "the model".into(),
+    }
+}
+
+/// The object that `--json` prints.
+pub fn json(model: &str, answer: &Answer) -> Value {
+    let Summary { reason, seed, metrics } = &answer.summary;
+    let Metrics { prompt_tokens, reused_tokens, prefilled_tokens, generated_tokens, .. } = metrics;
+    let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
+    let stop = match reason {
+        FinishReason::Stop(text) => Some(text),
+        _ => None,
+    };
+    json!({
+        "model": model,
+        "text": answer.text,
+        "finish_reason": reason.name(),
+        "stop": stop,
+        "seed": seed,
+        "tokens": {
+            "prompt": prompt_tokens,
+            "reused": reused_tokens,
+            "prefilled": prefilled_tokens,
+            "generated": generated_tokens,
+        },
+        "timings": {
+            "load_s": metrics.load.as_secs_f64(),
+            "ttft_s": seconds(metrics.first_token),
+            "prefill_s": metrics.prefill.as_secs_f64(),
+            "decode_s": metrics.decode.as_secs_f64(),
+            "prefill_tokens_per_s": metrics.prefill_rate(),
+            "decode_tokens_per_s": metrics.decode_rate(),
+            "tpot_s": seconds(metrics.time_per_token()),
+        },
+        "peak_memory_bytes": metrics.peak_memory,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_json_object_is_as_documented() {
+        let summary = Summary {
+            reason: FinishReason::Stop("\n".into()),
+            seed: 7,
+            metrics: Metrics::default(),
+        };
+        let value = json("m", &Answer { text: "t".into(), summary });
+        let documented = crate::commands::run::EXAMPLES;
+        let check = |object: &Value| {
+            for key in object.as_object().unwrap().keys() {
+                assert!(documented.contains(&format!("\"{key}\"")), "{key}");
+            }
+        };
+        check(&value);
+        check(&value["tokens"]);
+        check(&value["timings"]);
+        assert_eq!(value["stop"], "\n");
+        assert_eq!(value["finish_reason"], "stop");
+    }
+}

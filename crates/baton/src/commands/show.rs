@@ -1,0 +1,85 @@
+//! `baton show`: what a model is made of.
+
+mod facts;
+
+use std::io::{self, Write};
+
+use crate::failure::note;
+use crate::{format, models};
+use facts::Facts;
+
+/// Shown below the help.
+pub const EXAMPLES: &str = "\
+Examples:
+  baton show smollm2                 everything in short
+  baton show smollm2 --template      the chat template, as it is
+  baton show smollm2 --license       the licence
+  baton show smollm2 --parameters    the model's own sampling parameters
+  baton show ./model.gguf --metadata every key of a GGUF file, long values in short
+  baton show smollm2 --json          for programs";
+
+/// Arguments of `baton show`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The model
+    #[arg(value_name = "MODEL")]
+    model: String,
+    /// Print the chat template
+    #[arg(long, group = "part")]
+    template: bool,
+    /// Print the licence
+    #[arg(long, visible_alias = "licence", group = "part")]
+    license: bool,
+    /// Print the model's own sampling parameters
+    #[arg(long, group = "part")]
+    parameters: bool,
+    /// Print the metadata of the file
+    #[arg(long, group = "part")]
+    metadata: bool,
+    /// Print JSON
+    #[arg(long, group = "part")]
+    json: bool,
+}
+
+/// Prints it.
+///
+/// # Errors
+/// If the model cannot be had or its files are damaged.
+pub fn execute(args: &Args) -> anyhow::Result<()> {
+    let store = models::store()?;
+    let reference = models::resolve(&store, &args.model)?;
+    let local = models::get(&store, &reference)?;
+    let mut out = io::stdout().lock();
+    if args.metadata {
+        // Also of a file whose architecture is unknown.
+        for line in facts::metadata(&local)? {
+            writeln!(out, "{line}")?;
+        }
+        return Ok(());
+    }
+    let in_catalog = store.catalog().get(&local.name).and_then(|entry| entry.license.clone());
+    let facts = Facts::gather(local, in_catalog)?;
+    if args.template {
+        match facts.template_source() {
+            Some(source) => writeln!(out, "{}", source.trim_end_matches('\n'))?,
+            None => note("this model has no chat template"),
+        }
+    } else if args.license {
+        match &facts.license {
+            Some(license) => writeln!(out, "{license}")?,
+            None => note("the model's files name no licence; see the page it came from"),
+        }
+    } else if args.parameters {
+        for [name, value] in facts.parameters() {
+            writeln!(out, "{name} {value}")?;
+        }
+    } else if args.json {
+        writeln!(out, "{}", serde_json::to_string_pretty(&facts.json())?)?;
+    } else {
+        for line in format::table(&facts.rows()) {
+            writeln!(out, "{line}")?;
+        }
+    }
+    out.flush()?;
+    Ok(())
+}

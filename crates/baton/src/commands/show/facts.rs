@@ -1,0 +1,221 @@
+//! Gathering what `baton show` prints.
+
+use baton_engine::{ModelText, Sampling};
+use baton_hub::LocalModel;
+use baton_models::{Model, ModelConfig, RopeConfig, RopeScaling};
+use baton_text::Tokenizer;
+use baton_weights::GgufFile;
+use serde_json::json;
+
+use crate::failure::hinted;
+use crate::{format, loaded};
+
+/// Everything there is to say of a model.
+pub struct Facts {
+    local: LocalModel,
+    model: Model,
+    /// The licence, as the files or else the catalog name it.
+    pub license: Option<String>,
+    /// A model without a usable tokenizer can still be shown.
+    text: Result<ModelText, baton_engine::Error>,
+}
+
+impl Facts {
+    /// Opens the model's files. `license` is what the catalog says.
+    ///
+    /// # Errors
+    /// If they are damaged, or of an architecture that is not known.
+    pub fn gather(local: LocalModel, license: Option<String>) -> anyhow::Result<Self> {
+        let model = Model::open(&local.path)?;
+        let text = ModelText::of(&model);
+        let license = model.licence().map(str::to_owned).or(license);
+        Ok(Self { local, model, license, text })
+    }
+
+    /// The source of the chat template, exactly as the model has it.
+    pub fn template_source(&self) -> Option<String> {
+        loaded::template_source(&self.model)
+    }
+
+    /// The model's own sampling parameters, those it has.
+    pub fn parameters(&self) -> Vec<[String; 2]> {
+        let Ok(ModelText { sampling, .. }) = &self.text else { return Vec::new() };
+        let Sampling { temperature, top_k, top_p, min_p, repeat_penalty, .. } = sampling;
+        let text = |value: &Option<f32>| value.map(|value| value.to_string());
+        let all = [
+            ("temperature", text(temperature)),
+            ("top_k", top_k.map(|k| k.to_string())),
+            ("top_p", text(top_p)),
+            ("min_p", text(min_p)),
+            ("repeat_penalty", text(repeat_penalty)),
+        ];
+        all.into_iter().filter_map(|(name, value)| Some([name.to_owned(), value?])).collect()
+    }
+
+    /// Lines of two columns for people.
+    pub fn rows(&self) -> Vec<[String; 2]> {
+        let config = self.model.config();
+        let mut rows = Vec::new();
+        let mut row = |name: &str, value: String| rows.push([name.to_owned(), value]);
+        row("Model", self.local.name.clone());
+        row("  title", self.model.name().to_owned());
+        row("  files", self.local.path.display().to_string());
+        if let Some(source) = &self.local.source {
+            row("  source", source.clone());
+        }
+        row("  licence", self.license.clone().unwrap_or_else(|| "not stated".into()));
+        row("Architecture", self.model.architecture().to_owned());
+        let (count, n) = (format::count(self.model.parameters()), self.model.parameters());
+        row("  parameters", format!("{count} ({n})"));
+        row("  context", format!("{} tokens", config.context_length));
+        for (name, value) in shape(config) {
+            row(&format!("  {name}"), value);
+        }
+        let bytes = self.model.stored_bytes();
+        let bits = bytes as f64 * 8.0 / self.model.parameters().max(1) as f64;
+        row("Tensors", format!("{}, {bits:.2} bits per weight", format::bytes(bytes)));
+        for kind in self.model.quantization() {
+            let (tensors, size) = (kind.tensors, format::bytes(kind.bytes as u64));
+            row(&format!("  {}", kind.kind), format!("{:<8} {tensors:>4} × {size}", kind.dtype));
+        }
+        match &self.text {
+            Ok(ModelText { tokenizer, .. }) => {
+                row("Tokenizer", format!("{} tokens", tokenizer.vocab_size()));
+                for (name, value) in specials(tokenizer) {
+                    row(&format!("  {name}"), value);
+                }
+            }
+            Err(error) => row("Tokenizer", format!("not usable: {error}")),
+        }
+        row("Template", self.template_line());
+        let sampling = match self.parameters().as_slice() {
+            [] => "no recommendation".to_owned(),
+            all => all.iter().map(|[k, v]| format!("{k} {v}")).collect::<Vec<_>>().join(", "),
+        };
+        row("Sampling", sampling);
+        rows
+    }
+
+    fn template_line(&self) -> String {
+        match self.template_source() {
+            Some(source) => format!("{} bytes (--template prints it)", source.len()),
+            None => "none: use --raw, or a model that was trained to chat".into(),
+        }
+    }
+
+    /// All of it for programs.
+    pub fn json(&self) -> serde_json::Value {
+        let config = self.model.config();
+        let tensors: Vec<_> = self
+            .model
+            .quantization()
+            .into_iter()
+            .map(|kind| {
+                json!({
+                    "kind": kind.kind, "dtype": kind.dtype, "tensors": kind.tensors,
+                    "elements": kind.elements, "bytes": kind.bytes,
+                })
+            })
+            .collect();
+        let tokenizer = self.text.as_ref().ok().map(|ModelText { tokenizer, .. }| {
+            json!({
+                "vocabulary": tokenizer.vocab_size(), "bos": tokenizer.bos(),
+                "eos": tokenizer.eos(), "end_tokens": tokenizer.eog(),
+                "adds_bos": tokenizer.add_bos(),
+            })
+        });
+        let sampling: serde_json::Map<_, _> =
+            self.parameters().into_iter().map(|[k, v]| (k, json!(v.parse::<f64>().ok()))).collect();
+        json!({
+            "name": self.local.name,
+            "title": self.model.name(),
+            "path": self.local.path,
+            "source": self.local.source,
+            "license": self.license,
+            "architecture": self.model.architecture(),
+            "parameters": self.model.parameters(),
+            "bytes": self.model.stored_bytes(),
+            "context": config.context_length,
+            "layers": config.layers.len(),
+            "hidden": config.hidden,
+            "ffn": config.ffn,
+            "heads": config.heads,
+            "kv_heads": config.kv_heads,
+            "head_dim": config.head_dim,
+            "vocabulary": config.vocab,
+            "tied_embeddings": config.tied,
+            "experts": config.experts.as_ref().map(|e| json!({ "count": e.count, "used": e.used })),
+            "tensors": tensors,
+            "tokenizer": tokenizer,
+            "template": self.template_source(),
+            "sampling": sampling,
+        })
+    }
+}
+
+/// The sizes that people compare models by.
+fn shape(config: &ModelConfig) -> Vec<(&'static str, String)> {
+    let windows: Vec<_> = config.layers.iter().filter_map(|layer| layer.window).collect();
+    let mut shape = vec![
+        ("layers", config.layers.len().to_string()),
+        ("hidden size", config.hidden.to_string()),
+        (
+            "heads",
+            format!(
+                "{} of {}, {} for keys and values",
+                config.heads, config.head_dim, config.kv_heads
+            ),
+        ),
+        ("feed-forward", config.ffn.to_string()),
+        ("vocabulary", format!("{}{}", config.vocab, if config.tied { ", tied" } else { "" })),
+        ("rotation", rotation(&config.rope)),
+    ];
+    if let Some(&window) = windows.first() {
+        let (some, all) = (windows.len(), config.layers.len());
+        shape.push(("window", format!("{window} tokens in {some} of {all} layers")));
+    }
+    if let Some(experts) = &config.experts {
+        let (count, used) = (experts.count, experts.used);
+        shape.push(("experts", format!("{count}, of which {used} are used for a token")));
+    }
+    shape
+}
+
+fn rotation(rope: &RopeConfig) -> String {
+    let scaling = match &rope.scaling {
+        RopeScaling::None => return format!("base {}", rope.theta),
+        RopeScaling::Linear { factor } => format!("linear ×{factor}"),
+        RopeScaling::Dynamic { factor, .. } => format!("dynamic ×{factor}"),
+        RopeScaling::Llama3 { factor, .. } => format!("llama3 ×{factor}"),
+        RopeScaling::Yarn { factor, .. } => format!("yarn ×{factor}"),
+        RopeScaling::LongRope { .. } => "longrope".into(),
+        RopeScaling::Divisors(_) => "a divisor for each pair".into(),
+    };
+    format!("base {}, scaling {scaling}", rope.theta)
+}
+
+fn specials(tokenizer: &Tokenizer) -> Vec<(&'static str, String)> {
+    let named = |id: u32| format!("{} {:?}", id, tokenizer.token(id).unwrap_or_default());
+    let mut lines = Vec::new();
+    if let Some(bos) = tokenizer.bos() {
+        let added = if tokenizer.add_bos() { ", put before texts" } else { "" };
+        lines.push(("begin", format!("{}{added}", named(bos))));
+    }
+    let ends: Vec<_> = tokenizer.eog().iter().map(|&id| named(id)).collect();
+    lines.push(("end", ends.join(", ")));
+    lines
+}
+
+/// The metadata of a GGUF file, one line for each key.
+///
+/// # Errors
+/// If it is no GGUF file, or a damaged one.
+pub fn metadata(local: &LocalModel) -> anyhow::Result<Vec<String>> {
+    if local.path.is_dir() {
+        let file = local.path.join("config.json");
+        let problem = format!("{} is no GGUF file", local.path.display());
+        return Err(hinted(problem, format_args!("read {}", file.display())));
+    }
+    let file = GgufFile::open(&local.path)?;
+    Ok(file.metadata().iter().map(|(key, value)| format!("{key} = {}", value.summary())).collect())
+}

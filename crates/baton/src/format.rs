@@ -1,0 +1,121 @@
+//! Numbers as people read them.
+
+use std::time::Duration;
+
+/// Bytes in decimal units, as disks and model pages count: `98.4 MB`.
+pub fn bytes(n: u64) -> String {
+    scaled(n, 1000.0, &["B", "kB", "MB", "GB", "TB", "PB"])
+}
+
+/// Bytes in binary units, as memory is counted: `15.6 GiB`.
+pub fn memory(n: u64) -> String {
+    scaled(n, 1024.0, &["B", "KiB", "MiB", "GiB", "TiB", "PiB"])
+}
+
+/// A count with a decimal suffix: `134.5M`.
+pub fn count(n: u64) -> String {
+    scaled(n, 1000.0, &["", "K", "M", "B", "T"]).replace(' ', "")
+}
+
+fn scaled(n: u64, step: f64, units: &[&str]) -> String {
+    let mut value = n as f64;
+    let mut unit = 0;
+    // 999.95 would be printed as 1000.0.
+    while value >= step - 0.05 && unit + 1 < units.len() {
+        value /= step;
+        unit += 1;
+    }
+    if unit == 0 { format!("{n} {}", units[0]) } else { format!("{value:.1} {}", units[unit]) }
+}
+
+/// How long ago something was: `3 days ago`.
+pub fn ago(age: Duration) -> String {
+    let seconds = age.as_secs();
+    let (n, unit) = match seconds {
+        0..60 => return "just now".into(),
+        60..3_600 => (seconds / 60, "minute"),
+        3_600..86_400 => (seconds / 3_600, "hour"),
+        86_400..1_209_600 => (seconds / 86_400, "day"),
+        1_209_600..5_184_000 => (seconds / 604_800, "week"),
+        5_184_000..63_072_000 => (seconds / 2_592_000, "month"),
+        _ => (seconds / 31_536_000, "year"),
+    };
+    format!("{n} {unit}{} ago", if n == 1 { "" } else { "s" })
+}
+
+/// A time span with three digits or so: `812 ms`, `3.21 s`.
+pub fn time(span: Duration) -> String {
+    let seconds = span.as_secs_f64();
+    if seconds < 0.001 {
+        format!("{:.0} µs", seconds * 1e6)
+    } else if seconds < 0.1 {
+        format!("{:.1} ms", seconds * 1e3)
+    } else if seconds < 1.0 {
+        format!("{:.0} ms", seconds * 1e3)
+    } else if seconds < 120.0 {
+        format!("{seconds:.2} s")
+    } else {
+        format!("{:.0} min {:.0} s", (seconds / 60.0).floor(), seconds % 60.0)
+    }
+}
+
+/// Lines of a table whose columns are as wide as their widest cell, two spaces apart.
+pub fn table<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
+    let width = |column: usize| {
+        rows.iter().map(|row| console::measure_text_width(&row[column])).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..N).map(width).collect();
+    rows.iter()
+        .map(|row| {
+            let cells = row.iter().zip(&widths);
+            let padded = cells.map(|(cell, &width)| {
+                console::pad_str(cell, width, console::Alignment::Left, None).into_owned()
+            });
+            padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes() {
+        assert_eq!(bytes(0), "0 B");
+        assert_eq!(bytes(999), "999 B");
+        assert_eq!(bytes(98_362_432), "98.4 MB");
+        assert_eq!(bytes(999_999_999), "1.0 GB");
+        assert_eq!(bytes(u64::MAX), "18446.7 PB");
+        assert_eq!(memory(1 << 34), "16.0 GiB");
+        assert_eq!(count(134_515_008), "134.5M");
+        assert_eq!(count(7), "7");
+    }
+
+    #[test]
+    fn ages() {
+        let ago = |seconds| ago(Duration::from_secs(seconds));
+        assert_eq!(ago(5), "just now");
+        assert_eq!(ago(60), "1 minute ago");
+        assert_eq!(ago(7_200), "2 hours ago");
+        assert_eq!(ago(1_209_600), "2 weeks ago");
+        assert_eq!(ago(5_184_000), "2 months ago");
+        assert_eq!(ago(63_072_000), "2 years ago");
+    }
+
+    #[test]
+    fn times() {
+        assert_eq!(time(Duration::from_micros(12)), "12 µs");
+        assert_eq!(time(Duration::from_micros(12_340)), "12.3 ms");
+        assert_eq!(time(Duration::from_millis(812)), "812 ms");
+        assert_eq!(time(Duration::from_millis(3_210)), "3.21 s");
+        assert_eq!(time(Duration::from_secs(125)), "2 min 5 s");
+    }
+
+    #[test]
+    fn columns_line_up() {
+        let cell = str::to_owned;
+        let rows = [[cell("NAME"), cell("SIZE")], [cell("gemma3:270m"), cell("253.1 MB")]];
+        assert_eq!(table(&rows), ["NAME         SIZE", "gemma3:270m  253.1 MB"]);
+    }
+}

@@ -1,0 +1,127 @@
+//! A model in memory, ready to answer.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use baton_engine::{CancelToken, Chat, Engine, GenerateOptions, LoadOptions, Session};
+use baton_hub::LocalModel;
+use baton_models::{Model, Source};
+
+use crate::failure::hinted;
+use crate::format;
+use crate::progress::Spinner;
+use crate::sampling::Sampling;
+
+/// A model in memory.
+pub struct Loaded {
+    engine: Engine,
+    template_source: Option<String>,
+    name: String,
+    lines: Vec<String>,
+}
+
+impl Loaded {
+    /// Loads a model, with the context size and the number of threads asked for.
+    ///
+    /// # Errors
+    /// If its files are damaged, it is of an unknown kind, or it does not fit into memory.
+    pub fn open(
+        local: &LocalModel,
+        context: Option<usize>,
+        threads: Option<usize>,
+    ) -> anyhow::Result<Self> {
+        let started = Instant::now();
+        let _spinner = Spinner::start("loading the model");
+        let model = Model::open(&local.path)?;
+        let options = LoadOptions { context, threads, ..LoadOptions::default() };
+        let engine = Engine::from_model(&model, &options, started)?;
+        let parameters = format::count(model.parameters());
+        let (context, trained) = (engine.limits().context, model.config().context_length);
+        let lines = vec![
+            format!("{} ({})", local.name, model.name()),
+            format!("{}, {parameters} parameters", model.architecture()),
+            format!("a context of {context} tokens; it was trained for {trained}"),
+            format!("{}", engine.traits().memory),
+        ];
+        let (template_source, name) = (template_source(&model), local.name.clone());
+        Ok(Self { engine, template_source, name, lines })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Tokens that a prompt and its answer can have together.
+    pub fn context(&self) -> usize {
+        self.engine.limits().context
+    }
+
+    /// What it is, in a few lines.
+    pub fn lines(&self) -> &[String] {
+        &self.lines
+    }
+
+    /// The source of its chat template.
+    pub fn template(&self) -> Option<&str> {
+        self.template_source.as_deref()
+    }
+
+    /// A text to be continued.
+    pub fn session(&self) -> Session {
+        self.engine.session()
+    }
+
+    /// A conversation that has not begun.
+    ///
+    /// # Errors
+    /// If the model has no chat template.
+    pub fn chat(&self, system: Option<&str>) -> anyhow::Result<Chat> {
+        let hint =
+            "--raw continues a text without a template; a model that was trained to chat has one";
+        let mut chat = self.engine.chat().map_err(|error| hinted(error, hint))?;
+        chat.set_system(system);
+        Ok(chat)
+    }
+}
+
+/// What the engine needs to know to answer.
+pub fn answer_options(sampling: &Sampling, cancel: &CancelToken) -> GenerateOptions {
+    GenerateOptions {
+        sampling: baton_engine::Sampling {
+            temperature: sampling.temperature,
+            top_k: sampling.top_k,
+            top_p: sampling.top_p,
+            min_p: sampling.min_p,
+            repeat_penalty: sampling.repeat_penalty,
+            presence_penalty: sampling.presence_penalty,
+            frequency_penalty: sampling.frequency_penalty,
+            seed: sampling.seed,
+            ..baton_engine::Sampling::default()
+        },
+        max_tokens: sampling.max_tokens,
+        stop: sampling.stop.clone(),
+        cancel: cancel.clone(),
+        ..GenerateOptions::default()
+    }
+}
+
+/// The source of the model's chat template, exactly as its files have it.
+pub fn template_source(model: &Model) -> Option<String> {
+    let folder: PathBuf = match model.source() {
+        Source::Gguf(file) => {
+            let source = file.metadata().opt_str("tokenizer.chat_template").ok().flatten();
+            return source.map(str::to_owned);
+        }
+        Source::Checkpoint { folder, .. } => folder.clone(),
+        _ => return None,
+    };
+    if let Ok(source) = std::fs::read_to_string(folder.join("chat_template.jinja")) {
+        return Some(source);
+    }
+    let config = std::fs::read(folder.join("tokenizer_config.json")).ok()?;
+    let config: serde_json::Value = serde_json::from_slice(&config).ok()?;
+    let template = &config["chat_template"];
+    let named = |name: &str| template.as_array()?.iter().find(|entry| entry["name"] == name);
+    template.as_str().or_else(|| named("default")?["template"].as_str()).map(str::to_owned)
+}

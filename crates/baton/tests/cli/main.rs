@@ -1,0 +1,15 @@
+//! The built program from outside: arguments, output, exit codes. No network, no real model.
+
+mod doctor;
+mod help;
+mod models;
+mod program;
+mod real;
+mod run;
+mod server;
+mod tiny;
+
+#[cfg(unix)]
+mod chat;
+#[cfg(unix)]
+mod signals;
