@@ -136,8 +136,14 @@ fn read_gguf(h: &Hyper<'_>, config: &ModelConfig, kind: Kind) -> Result<RopeConf
             Some(factor) if factor != 1.0 => RopeScaling::Linear { factor },
             _ => RopeScaling::None,
         },
-        // The factors of longrope are tensors.
-        Some("none" | "longrope") => RopeScaling::None,
+        Some("none") => RopeScaling::None,
+        // To be filled from tensors; without them no table can be made, and the check says so.
+        Some("longrope") => RopeScaling::LongRope {
+            short: Vec::new(),
+            long: Vec::new(),
+            original: config.context_length,
+            magnitude: 1.0,
+        },
         Some("linear") => RopeScaling::Linear { factor: h.f64(FACTOR)? },
         Some("yarn") => {
             let factor = h.f64(FACTOR)?;
@@ -186,7 +192,7 @@ pub(crate) fn with_factors(h: &Hyper<'_>, config: &mut ModelConfig, with: Factor
         }
         _ => return Err(unknown("with some of its tensors missing")),
     };
-    if config.rope.scaling != RopeScaling::None {
+    if !matches!(config.rope.scaling, RopeScaling::None | RopeScaling::LongRope { .. }) {
         return Err(unknown("by metadata and by tensors at once"));
     }
     config.rope.scaling = scaling;

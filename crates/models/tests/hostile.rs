@@ -182,6 +182,7 @@ fn gguf_metadata() {
         ("llama.rope.dimension_count", Some(Value::U32(15)), &["rotates 15 features"]),
         ("llama.rope.dimension_count", Some(Value::U64(u64::MAX)), &["rotates"]),
         ("llama.rope.scaling.type", Some(Value::Str("warp".into())), &["warp"]),
+        ("llama.rope.scaling.type", Some(Value::Str("longrope".into())), &["LongRope"]),
         ("llama.rope.scaling.type", Some(Value::Str("yarn".into())), &["rope.scaling.factor"]),
         ("llama.expert_count", Some(Value::U32(8)), &["Mixtral"]),
         ("llama.vocab_size", Some(Value::U32(95)), &["vocab_size", "95", "96 rows"]),

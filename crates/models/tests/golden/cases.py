@@ -305,8 +305,22 @@ CASES = {
         },
         "runs": PLAIN,
     },
+    "llama-longrope": {
+        "config": llama(
+            max_position_embeddings=2048,
+            original_max_position_embeddings=256,
+            rope_scaling={
+                "rope_type": "longrope",
+                "short_factor": [1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7],
+                "long_factor": [1.0, 2.0, 3.0, 4.5, 6.0, 8.0, 10.0, 12.0],
+            },
+        ),
+        "gguf": "llama",
+        "runs": SHORT_AND_LONG,
+    },
 }
 
+# New cases go to the end, so that the others keep their weights.
 for index, case in enumerate(CASES.values()):
     case["seed"] = index + 1
 CASES["gpt-oss-bf16"]["seed"] = CASES["gpt-oss"]["seed"]

@@ -226,6 +226,9 @@ def rope_metadata(writer, config):
     elif kind == "longrope":
         original = config["original_max_position_embeddings"]
         ratio = config["max_position_embeddings"] / original
+        if writer.arch != "phi3":
+            # Of Phi-3 the factors alone tell.
+            writer.add_rope_scaling_type(gguf.RopeScalingType.LONGROPE)
         writer.add_rope_scaling_orig_ctx_len(original)
         writer.add_rope_scaling_attn_factors(math.sqrt(1 + math.log(ratio) / math.log(original)))
         for which in ("long", "short"):
