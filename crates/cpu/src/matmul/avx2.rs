@@ -5,7 +5,7 @@
 //! how many such sums may be added before they are widened is worked out from `Format::MAX` at
 //! compile time. Signed weights are up to 128 in magnitude: 2 * 128 * 127 just fits.
 
-mod load;
+pub(super) mod load;
 mod scales;
 
 use std::arch::x86_64::*;
@@ -66,18 +66,18 @@ impl<F: Load> Kernel<F> for Avx2 {
     unsafe fn pack(rows: &[*const u8], blocks: usize, out: &mut [u8]) {
         assert!(rows.len() == ROWS && out.len() == blocks * PACKED_BLOCK);
         // SAFETY: the features are there, and `out` has room for all blocks.
-        unsafe { pack::<F>(rows, blocks, out.as_mut_ptr()) };
+        unsafe { pack::<F>(rows, blocks, out.as_mut_ptr(), ROWS) };
     }
 
     #[target_feature(enable = "avx2,fma,f16c")]
-    unsafe fn tile(work: &Work<'_>, row: usize, panel: Packed<'_>, token: usize, count: usize) {
+    unsafe fn tile(work: &Work<'_>, row: usize, panel: Packed<'_>, first: usize, tokens: &[Token]) {
         // SAFETY: the features are there, and the panel is of the work's matrix.
         unsafe {
-            match count {
-                1 => tile::<F, 1>(work, row, panel, token),
-                2 => tile::<F, 2>(work, row, panel, token),
-                3 => tile::<F, 3>(work, row, panel, token),
-                _ => tile::<F, 4>(work, row, panel, token),
+            match tokens.len() {
+                1 => tile::<F, 1>(work, row, panel, first, tokens),
+                2 => tile::<F, 2>(work, row, panel, first, tokens),
+                3 => tile::<F, 3>(work, row, panel, first, tokens),
+                _ => tile::<F, 4>(work, row, panel, first, tokens),
             }
         }
     }
@@ -117,16 +117,17 @@ unsafe fn direct<F: Load, const T: usize>(work: &Work<'_>, row: usize, panel: Pa
     store(work, row, 0, totals);
 }
 
-/// Products of `T` tokens from `token` on with a packed panel.
+/// Products of `T` tokens, those from number `first` on, with a packed panel.
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn tile<F: Load, const T: usize>(
     work: &Work<'_>,
     row: usize,
     panel: Packed<'_>,
-    token: usize,
+    first: usize,
+    tokens: &[Token],
 ) {
     let Packed { values, scales } = panel;
-    let tokens: [Token; T] = std::array::from_fn(|t| Token::new::<F>(work, token + t));
+    let tokens: [Token; T] = *tokens.first_chunk().expect("as many tokens");
     let mut totals = [_mm256_setzero_ps(); T];
     for group in 0..work.x.cols / F::GROUP {
         // SAFETY: group `group` is inside the panel, the activation rows and the scales.
@@ -138,7 +139,7 @@ unsafe fn tile<F: Load, const T: usize>(
             }
         }
     }
-    store(work, row, token, totals);
+    store(work, row, first, totals);
 }
 
 /// For each of `T` tokens, the integer sums of one group for the eight rows of a packed panel.
@@ -294,9 +295,15 @@ fn store<const T: usize>(work: &Work<'_>, row: usize, token: usize, totals: [__m
     }
 }
 
-/// Writes a panel's values so that a vector holds four consecutive ones of each of the eight rows.
+/// Writes the values of eight rows so that a vector holds four consecutive ones of each. The
+/// panel has `height` rows, of which these are neighbours.
+///
+/// # Safety
+/// The machine must have AVX2, the rows `blocks` blocks, and `out` room for the panel from its
+/// first of these rows on.
+#[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn pack<F: Load>(rows: &[*const u8], blocks: usize, out: *mut u8) {
+pub(super) unsafe fn pack<F: Load>(rows: &[*const u8], blocks: usize, out: *mut u8, height: usize) {
     for block in 0..blocks {
         let mut low = [_mm256_setzero_si256(); 4];
         let mut high = low;
@@ -316,7 +323,7 @@ unsafe fn pack<F: Load>(rows: &[*const u8], blocks: usize, out: *mut u8) {
             for (i, step) in steps.into_iter().enumerate() {
                 // SAFETY: `out` has room for all blocks.
                 unsafe {
-                    let out = out.add(block * PACKED_BLOCK + (4 * half + i) * 4 * ROWS);
+                    let out = out.add((block * BLOCK + 16 * half + 4 * i) * height);
                     _mm256_storeu_si256(out.cast(), step);
                 }
             }

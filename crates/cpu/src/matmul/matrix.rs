@@ -12,6 +12,10 @@ pub struct Matrix {
     tensor: Tensor,
     rows: usize,
     cols: usize,
+    /// Bytes of a row, and of its scales in MLX's format: divisions that are not to be repeated
+    /// for every row.
+    row_bytes: usize,
+    scale_bytes: usize,
 }
 
 /// A tensor that cannot serve as a weight matrix.
@@ -55,7 +59,11 @@ impl Matrix {
             let (name, dtype) = (tensor.name().to_owned(), tensor.dtype().to_string());
             return Err(MatrixError::Type { name, dtype });
         }
-        Ok(Matrix { tensor, rows, cols })
+        let row_bytes = tensor.row_bytes();
+        let scale_bytes = tensor
+            .affine()
+            .map_or(0, |affine| cols / dtype.block_len() * affine.dtype.block_bytes());
+        Ok(Matrix { tensor, rows, cols, row_bytes, scale_bytes })
     }
 
     /// Number of outputs.
@@ -89,13 +97,11 @@ impl Matrix {
     }
 
     pub(super) fn row(&self, i: usize) -> Row<'_> {
-        let bytes = self.tensor.row_bytes();
-        let data = &self.tensor.data()[i * bytes..(i + 1) * bytes];
+        let data = &self.tensor.data()[i * self.row_bytes..(i + 1) * self.row_bytes];
         let group = self.dtype().block_len();
         match self.tensor.affine() {
             Some(affine) => {
-                let bytes = self.cols / group * affine.dtype.block_bytes();
-                let part = i * bytes..(i + 1) * bytes;
+                let part = i * self.scale_bytes..(i + 1) * self.scale_bytes;
                 let (scales, biases) = (&affine.scales[part.clone()], &affine.biases[part]);
                 Row { data, scales, biases, scale_type: affine.dtype, group }
             }
@@ -106,7 +112,7 @@ impl Matrix {
 
 impl fmt::Display for Matrix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Matrix { tensor, rows, cols } = self;
+        let Matrix { tensor, rows, cols, .. } = self;
         write!(f, "{:?} ({} {rows}×{cols})", tensor.name(), tensor.dtype())
     }
 }

@@ -5,14 +5,20 @@
 //! rewritten (*packed*) into the order the kernel likes best, as many as stay in the caches near
 //! the core, and then meet one tile of tokens after the other.
 
+use baton_weights::DType;
+
 use super::formats::{BLOCK, Format, Row};
 use super::scratch::Scratch;
 use super::work::Work;
 
 /// Bytes of packed panels that are used together: what the caches near the core hold.
 const PACKED_BYTES: usize = 24 << 10;
-/// Most rows that a panel has.
+/// Most rows that a panel has, and most tokens that a tile has.
 const MOST_ROWS: usize = 16;
+const MOST_TOKENS: usize = 8;
+
+const NO_ROW: Row<'static> =
+    Row { data: &[], scales: &[], biases: &[], scale_type: DType::F32, group: 0 };
 
 /// What a family of kernels does with one panel of a format.
 ///
@@ -21,7 +27,7 @@ const MOST_ROWS: usize = 16;
 pub(super) trait Kernel<F: Format> {
     /// Rows of a panel, at most 16.
     const ROWS: usize;
-    /// Tokens that meet a packed panel together, at most.
+    /// Tokens that meet a packed panel together, at most 8.
     const TILE: usize;
     /// Most tokens for which panels are not packed.
     const MOST_DIRECT: usize;
@@ -36,8 +42,9 @@ pub(super) trait Kernel<F: Format> {
     unsafe fn direct(work: &Work<'_>, row: usize, panel: Panel<'_>);
     /// Rewrites the values of rows of `blocks` blocks.
     unsafe fn pack(rows: &[*const u8], blocks: usize, out: &mut [u8]);
-    /// Multiplies a packed panel with `count` tokens from `token` on.
-    unsafe fn tile(work: &Work<'_>, row: usize, panel: Packed<'_>, token: usize, count: usize);
+    /// Multiplies the packed panel that starts at matrix row `row` with `tokens`, the work's tokens
+    /// from number `first` on.
+    unsafe fn tile(work: &Work<'_>, row: usize, panel: Packed<'_>, first: usize, tokens: &[Token]);
 }
 
 /// A panel as it lies in the file (or, for `LINEAR`, in scratch memory).
@@ -118,17 +125,22 @@ pub(super) unsafe fn run<F: Format, K: Kernel<F>>(work: &Work<'_>, scratch: &mut
             let min = &mut min[part(i)];
             // Rows past the end repeat the last; their products are dropped.
             let rows: [Row<'_>; MOST_ROWS] = std::array::from_fn(|i| {
-                work.job.matrix.row((row + i.min(K::ROWS - 1)).min(work.rows.end - 1))
+                if i < K::ROWS {
+                    work.job.matrix.row((row + i).min(work.rows.end - 1))
+                } else {
+                    NO_ROW
+                }
             });
             let mut starts = rows.map(|row| row.data.as_ptr());
             // SAFETY: the caller's machine has the instructions. `starts` are of whole rows.
             unsafe {
                 K::scales(&rows[..K::ROWS], scale, min);
                 if K::LINEAR {
-                    for (i, row) in rows[..K::ROWS].iter().enumerate() {
-                        let values = &mut linear[i * cols..(i + 1) * cols];
+                    for (row, values) in rows.iter().zip(linear.chunks_exact_mut(cols)) {
                         K::values(row, values);
-                        starts[i] = values.as_ptr();
+                    }
+                    for (start, values) in starts.iter_mut().zip(linear.chunks_exact(cols)) {
+                        *start = values.as_ptr();
                     }
                 }
                 let rows = &starts[..K::ROWS];
@@ -144,12 +156,15 @@ pub(super) unsafe fn run<F: Format, K: Kernel<F>>(work: &Work<'_>, scratch: &mut
         }
         for token in (0..tokens).step_by(K::TILE) {
             let count = (tokens - token).min(K::TILE);
+            let last = token + count - 1;
+            let tile: [Token; MOST_TOKENS] =
+                std::array::from_fn(|t| Token::new::<F>(work, (token + t).min(last)));
             for (i, row) in starts() {
                 let scale = &scale[i * scales..(i + 1) * scales];
                 let scales = PanelScales { scale, min: &min[part(i)] };
                 let panel = Packed { values: &packed[i * size..(i + 1) * size], scales };
                 // SAFETY: the caller's machine has the instructions.
-                unsafe { K::tile(work, row, panel, token, count) };
+                unsafe { K::tile(work, row, panel, token, &tile[..count]) };
             }
         }
     }

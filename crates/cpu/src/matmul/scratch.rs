@@ -41,7 +41,7 @@ pub(super) struct Scratch {
     /// Integers of one or more rows, in file order.
     pub(super) linear: Buffer,
     /// Integers of panels, in kernel order.
-    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+    #[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), allow(dead_code))]
     pub(super) packed: Buffer,
     /// Scales, or rows of floats.
     pub(super) scale: Buffer,

@@ -75,6 +75,10 @@ impl Work<'_> {
         let start = (self.job.first_row + token) * self.stride + col;
         // SAFETY: each output belongs to one matrix row of one job, which is in one task's range.
         let out = unsafe { self.out.part(start..start + count) };
+        if self.epilogue.bias.is_none() && !self.epilogue.accumulate {
+            out.copy_from_slice(&products[..count]);
+            return;
+        }
         let bias = self.epilogue.bias.map(|bias| &bias[col..col + count]);
         for (i, (out, &product)) in out.iter_mut().zip(products).enumerate() {
             let sum = product + bias.map_or(0.0, |bias| bias[i]);
@@ -145,6 +149,14 @@ fn dispatch(isa: Isa, work: &Work<'_>, scratch: &mut Scratch) {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: a pool's instruction set is one that the machine has.
         Isa::Avx2 => unsafe { super::avx2::run(work, scratch) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: as above.
+        Isa::Avx512 => unsafe { super::avx512::run(work, scratch) },
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon | Isa::NeonI8mm => {
+            // SAFETY: a pool's instruction set is one that the machine has.
+            unsafe { super::neon::run(work, scratch, isa == Isa::NeonI8mm) }
+        }
         _ => portable::run(work, scratch),
     }
 }

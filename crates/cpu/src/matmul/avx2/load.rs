@@ -6,7 +6,7 @@ use super::scales;
 use crate::matmul::formats::*;
 
 /// A format as the AVX2 kernels read it.
-pub(super) trait Load: Format {
+pub(in crate::matmul) trait Load: Format {
     /// Whether [`Load::pair`] wants rows as [`Format::values`] writes them, not as in the file.
     const LINEAR: bool = false;
 
@@ -172,15 +172,15 @@ macro_rules! direct {
     };
 }
 
-direct!(Q4_0, scales::headers::<18, false>, |a, b, block| { block_nibbles(a, b, block, 18, 2) });
-direct!(Q4_1, scales::headers::<20, true>, |a, b, block| { block_nibbles(a, b, block, 20, 4) });
+direct!(Q4_0, scales::headers::<18, false>, |a, b, block| block_nibbles(a, b, block, 18, 2));
+direct!(Q4_1, scales::headers::<20, true>, |a, b, block| block_nibbles(a, b, block, 20, 4));
 direct!(Q5_0, scales::headers::<22, false>, |a, b, block| {
     add_fifth_bits(block_nibbles(a, b, block, 22, 6), a.add(22 * block + 2), b.add(22 * block + 2))
 });
 direct!(Q5_1, scales::headers::<24, true>, |a, b, block| {
     add_fifth_bits(block_nibbles(a, b, block, 24, 8), a.add(24 * block + 4), b.add(24 * block + 4))
 });
-direct!(Q8_0, scales::headers::<34, false>, |a, b, block| { load_halves(a, b, 34 * block + 2) });
+direct!(Q8_0, scales::headers::<34, false>, |a, b, block| load_halves(a, b, 34 * block + 2));
 direct!(Iq4Nl, scales::headers::<18, false>, |a, b, block| {
     look_up(&IQ4_TABLE.map(|v| v as u8), block_nibbles(a, b, block, 18, 2))
 });
