@@ -6,6 +6,16 @@
 //! (`decoder.rs`), each in a file of its own under `arch/` that sets what differs; `names.rs` has the
 //! tensor names. A graph looks the same whatever file it came from. The crate knows nothing of the
 //! units that run it.
+//!
+//! ```no_run
+//! use baton_models::{BuildOptions, Model};
+//!
+//! let model = Model::open("SmolLM2-135M-Instruct.Q4_1.gguf")?;
+//! println!("{}, {} parameters", model.architecture(), model.parameters());
+//! let context = model.config().context_length.min(4096);
+//! let (graph, weights) = model.build(&BuildOptions { context })?;
+//! # Ok::<(), baton_models::Error>(())
+//! ```
 #![forbid(unsafe_code)]
 
 mod arch;

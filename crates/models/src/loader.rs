@@ -44,9 +44,10 @@ impl<'a> Loader<'a> {
     pub(crate) fn find(&self, slot: Slot, layer: usize, suffix: &str) -> Option<String> {
         let stem = self.names.stem(slot, layer)?;
         let full = self.source.qualified(slot, &stem);
-        let mut candidates =
-            full.iter().flat_map(|stem| [format!("{stem}.{suffix}"), stem.clone()]);
-        candidates.find(|name| self.source.has(name))
+        let named = full.iter().map(|stem| format!("{stem}.{suffix}"));
+        // Parameters that are no matrix of a layer, such as sinks, have names without a suffix.
+        let bare = full.iter().filter(|_| suffix == "weight").cloned();
+        named.chain(bare).find(|name| self.source.has(name))
     }
 
     /// A tensor of the file; it counts as used.
@@ -89,12 +90,7 @@ impl<'a> Loader<'a> {
         let tensor = match self.prepared.remove(&canonical) {
             Some(tensor) => tensor,
             None => {
-                let stem = self.names.stem(slot, layer);
                 let Some(name) = self.find(slot, layer, suffix) else { return Ok(None) };
-                // A name without a suffix is that of the weight.
-                if suffix == "bias" && stem.is_some_and(|stem| name.ends_with(&stem)) {
-                    return Ok(None);
-                }
                 self.take(&name)?
             }
         };
