@@ -47,10 +47,11 @@ test_data() {
     scripts/test-data.sh
 }
 
+# The release profile keeps overflow checks, so that what is tested is what users run, built once.
 step_test() {
     test_data
     say "tests"
-    cargo test --locked --workspace
+    cargo test --release --locked --workspace
 }
 
 # The kernels once more on every path that this machine has but does not choose by itself.
@@ -58,7 +59,7 @@ step_paths() {
     local path
     for path in portable avx2; do
         say "CPU kernels, forced to $path"
-        BATON_CPU=$path cargo test --quiet --locked -p baton-cpu
+        BATON_CPU=$path cargo test --release --quiet --locked -p baton-cpu
     done
 }
 

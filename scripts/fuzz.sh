@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# Runs every fuzz target for a number of seconds, two at a time; fails if one finds something.
+#
+#   scripts/fuzz.sh [SECONDS] [TARGET...]
+#
+# Runs on stable Rust, without sanitizers: the crates that read untrusted bytes forbid unsafe code.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+seconds="${1:-20}"
+[ $# -gt 0 ] && shift
+targets=("$@")
+[ ${#targets[@]} -gt 0 ] || mapfile -t targets < <(cargo fuzz list)
+
+cargo fuzz build --sanitizer none
+host="$(rustc -vV | sed -n 's/^host: //p')"
+binaries="${CARGO_TARGET_DIR:-fuzz/target}/$host/release"
+logs="$(mktemp -d)"
+trap 'rm -rf "$logs"' EXIT
+
+run() {
+    local target="$1" seeds="crates/weights/tests/corpus/$1"
+    mkdir -p "fuzz/corpus/$target" "fuzz/artifacts/$target"
+    [ -d "$seeds" ] || seeds=
+    if "$binaries/$target" -max_total_time="$seconds" -rss_limit_mb=1024 -max_len=20000 \
+        -timeout=10 -artifact_prefix="fuzz/artifacts/$target/" -print_final_stats=1 \
+        "fuzz/corpus/$target" ${seeds:+"$seeds"} >"$logs/$target" 2>&1; then
+        runs="$(sed -n 's/^stat::number_of_executed_units: *//p' "$logs/$target")"
+        printf '%-16s %10s runs, no finding\n' "$target" "$runs"
+    else
+        tail -n 40 "$logs/$target"
+        printf '%-16s FAILED; its input is in fuzz/artifacts/%s\n' "$target" "$target"
+        return 1
+    fi
+}
+
+failed=0
+for ((i = 0; i < ${#targets[@]}; i += 2)); do
+    pids=()
+    for target in "${targets[@]:i:2}"; do
+        run "$target" & pids+=($!)
+    done
+    for pid in "${pids[@]}"; do
+        wait "$pid" || failed=1
+    done
+done
+exit "$failed"
