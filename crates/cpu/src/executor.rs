@@ -24,6 +24,9 @@ use attention::AttentionBuffers;
 use moe::MoeBuffers;
 use spans::Spans;
 
+/// Largest limit of any kind: keeps all row and page numbers within 32 bits.
+const MOST_TOKENS: usize = 1 << 26;
+
 /// A graph compiled for the CPU.
 pub(crate) struct CpuExecutor {
     graph: Graph,
@@ -54,8 +57,9 @@ impl CpuExecutor {
             ("kv_tokens", limits.kv_tokens),
             ("batch_tokens", limits.batch_tokens),
         ] {
-            if limit == 0 || limit > u32::MAX as usize {
-                return Err(ExecError::Invalid(format!("a limit of {limit} for {name}")));
+            if limit == 0 || limit > MOST_TOKENS {
+                let text = format!("a limit of {limit} for {name}; say 1 to {MOST_TOKENS}");
+                return Err(ExecError::Invalid(text));
             }
         }
         let rows = limits.batch_tokens;

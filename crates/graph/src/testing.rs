@@ -1,4 +1,7 @@
-//! Small models with pseudo-random weights for tests of executors.
+//! Small models with pseudo-random weights for tests of executors, and the suite that all must pass.
+
+mod cases;
+pub mod conformance;
 
 use baton_weights::{Tensor, Weight, Weights};
 

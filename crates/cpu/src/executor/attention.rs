@@ -122,9 +122,9 @@ pub(super) fn run(
     buffers.plan(step, spans);
     let (layout, group) = (kv.layer(step.layer), step.heads / step.kv_heads);
     let part_len = SPLIT_TOKENS * group * (layout.stride + 2);
-    let parts = buffers.joins.last().map_or(0, |join| join.parts.end);
-    if buffers.parts.len() < parts * part_len {
-        buffers.parts.resize(parts * part_len, 0.0);
+    let count = buffers.joins.last().map_or(0, |join| join.parts.end);
+    if buffers.parts.len() < count * part_len {
+        buffers.parts.resize(count * part_len, 0.0);
     }
     // SAFETY: nobody writes to the queries during this step.
     let queries = unsafe { slots.read(&step.q, spans.positions.len()) };
@@ -136,9 +136,9 @@ pub(super) fn run(
     in_parallel(pool, tasks.len(), positions * step.heads, |task| {
         layer.attend(pool, kv, &tasks[task], &parts);
     });
-    in_parallel(pool, joins.len(), 0, |join| {
+    in_parallel(pool, joins.len(), count * group * layout.stride / 32, |join| {
         // SAFETY: all tasks are done, nobody writes to the parts any more.
-        layer.join(&joins[join], |range| unsafe { &*parts.part(range) });
+        layer.join(&joins[join], |range| unsafe { parts.read(range) });
     });
 }
 
