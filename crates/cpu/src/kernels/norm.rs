@@ -16,7 +16,7 @@ pub(crate) fn rms_norm(
     group: usize,
     out: &mut [f32],
 ) {
-    assert!(group > 0 && out.len() % group == 0 && x.is_none_or(|x| x.len() == out.len()));
+    assert!(group > 0 && out.len().is_multiple_of(group) && x.is_none_or(|x| x.len() == out.len()));
     assert!(gain.is_empty() || gain.len() == group);
     dispatch(isa, RmsNorm { x, gain, eps, group, out });
 }

@@ -165,7 +165,7 @@ impl Map for GeluTanh {
         // (1 + tanh(u)) / 2 is the logistic function of 2u.
         let cube = s.mul(s.mul(x, x), x);
         let u = s.mul_add(cube, s.splat(0.044_715), x);
-        s.mul(x, simd::sigmoid(s, s.mul(u, s.splat(1.595_769_1))))
+        s.mul(x, simd::sigmoid(s, s.mul(u, s.splat(1.595_769_2))))
     }
 }
 

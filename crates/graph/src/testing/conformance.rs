@@ -315,23 +315,39 @@ pub fn nonsense(unit: &dyn Unit) {
     }
 }
 
-/// Models whose matrices are stored in each of `dtypes`, which the weights crate can encode.
+/// A model and mixtures of experts whose matrices are stored in each of `dtypes`, which the weights
+/// crate can encode.
 pub fn quantized(unit: &dyn Unit, dtypes: &[DType], tolerance: Tolerance) {
     let tiny = Tiny { layers: 2, ffn: 160, ..Tiny::default() };
-    let graph = tiny.graph().expect("a sound model");
+    let model = ("a model".to_owned(), tiny.graph().expect("a sound model"));
+    let mixtures = operation_cases().into_iter().filter(|(name, _)| name.starts_with("moe"));
+    for (case, graph) in std::iter::once(model).chain(mixtures) {
+        quantized_case(unit, dtypes, tolerance, &case, &graph);
+    }
+}
+
+fn quantized_case(
+    unit: &dyn Unit,
+    dtypes: &[DType],
+    tolerance: Tolerance,
+    case: &str,
+    graph: &Graph,
+) {
     for &dtype in dtypes {
-        let plain = random_weights(&graph, 8);
+        let plain = random_weights(graph, 8);
         let mut weights = Weights::new();
         for (name, weight) in plain.iter() {
             let Weight::One(tensor) = weight else { unreachable!("made above") };
-            let dtype = if tensor.shape().len() == 1 { DType::F32 } else { dtype };
+            // Vectors stay as they are, and a router that decides otherwise computes something else.
+            let plain = tensor.shape().len() == 1 || name == "router" || name.ends_with("_b");
+            let dtype = if plain { DType::F32 } else { dtype };
             let tensor = Tensor::quantize(name, dtype, tensor.shape(), &tensor.to_f32());
             weights.insert(name, Weight::One(tensor.expect("there is an encoder")));
         }
-        let name = format!("weights in {dtype}");
-        let tokens = random_tokens(140, tiny.vocab, 15);
-        let expected = expect(&name, &graph, &weights, &tokens);
-        let mut executor = compile(unit, &name, &graph, &weights);
+        let name = format!("{case} in {dtype}");
+        let tokens = random_tokens(140, 40, 15);
+        let expected = expect(&name, graph, &weights, &tokens);
+        let mut executor = compile(unit, &name, graph, &weights);
         let whole = chunked(&mut *executor, &tokens, 512);
         tolerance.check(&name, &whole, &expected);
         for chunk in [1, 33] {

@@ -33,7 +33,7 @@ impl Element for u16 {
 /// Widens f16 bits, a multiple of 16 of them.
 #[inline(always)]
 pub(super) fn widen<S: Simd>(s: S, from: &[u16], to: &mut [f32]) {
-    assert!(from.len() == to.len() && from.len() % S::LANES == 0);
+    assert!(from.len() == to.len() && from.len().is_multiple_of(S::LANES));
     for i in (0..from.len()).step_by(S::LANES) {
         // SAFETY: LANES elements from `i` on are within both.
         unsafe { s.store_at(to.as_mut_ptr().add(i), s.load_half_at(from.as_ptr().add(i))) };
@@ -95,7 +95,7 @@ pub(super) fn scores<S: Simd, E: Element>(
 ) {
     let (dim, rows) = (keys.len() / PAGE, out.len() / PAGE);
     assert!(queries.len() == rows * dim && keys.len() == dim * PAGE && out.len() == rows * PAGE);
-    assert!(cols <= PAGE && cols % (2 * S::LANES) == 0);
+    assert!(cols <= PAGE && cols.is_multiple_of(2 * S::LANES));
     let (queries, keys, out) = (queries.as_ptr(), keys.as_ptr(), out.as_mut_ptr());
     blocks!(rows, cols / S::LANES, |row, vector, R, C| {
         // SAFETY: the lengths were checked above; rows and vectors stay below theirs.
@@ -137,7 +137,7 @@ pub(super) fn accumulate<S: Simd, E: Element>(
 ) {
     let rows = weights.len() / PAGE;
     assert!(values.len() == PAGE * stride && out.len() == rows * stride);
-    assert!(tokens.end <= PAGE && stride % (2 * S::LANES) == 0);
+    assert!(tokens.end <= PAGE && stride.is_multiple_of(2 * S::LANES));
     let (weights, values, out) = (weights.as_ptr(), values.as_ptr(), out.as_mut_ptr());
     blocks!(rows, stride / S::LANES, |row, vector, R, C| {
         // SAFETY: the lengths were checked above; rows and vectors stay below theirs.
