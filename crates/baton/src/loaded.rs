@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use baton_engine::{CancelToken, Chat, Engine, GenerateOptions, LoadOptions, Session};
-use baton_hub::LocalModel;
+use baton_hub::{Entry, LocalModel};
 use baton_models::{Model, Source};
 
 use crate::failure::hinted;
@@ -18,15 +18,18 @@ pub struct Loaded {
     template_source: Option<String>,
     name: String,
     lines: Vec<String>,
+    recommended: baton_engine::Sampling,
 }
 
 impl Loaded {
-    /// Loads a model, with the context size and the number of threads asked for.
+    /// Loads a model, with the context size and the number of threads asked for. `catalog` is what
+    /// is known of it besides its files.
     ///
     /// # Errors
     /// If its files are damaged, it is of an unknown kind, or it does not fit into memory.
     pub fn open(
         local: &LocalModel,
+        catalog: Option<&Entry>,
         context: Option<usize>,
         threads: Option<usize>,
     ) -> anyhow::Result<Self> {
@@ -44,7 +47,9 @@ impl Loaded {
             format!("{}", engine.traits().memory),
         ];
         let (template_source, name) = (template_source(&model), local.name.clone());
-        Ok(Self { engine, template_source, name, lines })
+        let recommended = catalog.map(recommended).unwrap_or_default();
+        let recommended = engine.traits().sampling.or(&recommended);
+        Ok(Self { engine, template_source, name, lines, recommended })
     }
 
     /// Its name.
@@ -83,12 +88,11 @@ impl Loaded {
         chat.set_system(system);
         Ok(chat)
     }
-}
 
-/// What the engine needs to know to answer.
-pub fn answer_options(sampling: &Sampling, cancel: &CancelToken) -> GenerateOptions {
-    GenerateOptions {
-        sampling: baton_engine::Sampling {
+    /// What the engine needs to know to answer: what the user wants, and else what the model's
+    /// files or the catalog recommend.
+    pub fn answer_options(&self, sampling: &Sampling, cancel: &CancelToken) -> GenerateOptions {
+        let wanted = baton_engine::Sampling {
             temperature: sampling.temperature,
             top_k: sampling.top_k,
             top_p: sampling.top_p,
@@ -98,11 +102,27 @@ pub fn answer_options(sampling: &Sampling, cancel: &CancelToken) -> GenerateOpti
             frequency_penalty: sampling.frequency_penalty,
             seed: sampling.seed,
             ..baton_engine::Sampling::default()
-        },
-        max_tokens: sampling.max_tokens,
-        stop: sampling.stop.clone(),
-        cancel: cancel.clone(),
-        ..GenerateOptions::default()
+        };
+        GenerateOptions {
+            sampling: wanted.or(&self.recommended),
+            max_tokens: sampling.max_tokens,
+            stop: sampling.stop.clone(),
+            cancel: cancel.clone(),
+            ..GenerateOptions::default()
+        }
+    }
+}
+
+/// The sampling parameters that the catalog has of a model.
+pub fn recommended(entry: &Entry) -> baton_engine::Sampling {
+    let number = |name: &str| entry.sampling.get(name).map(|&value| value as f32);
+    baton_engine::Sampling {
+        temperature: number("temperature"),
+        top_k: number("top_k").map(|k| k as usize),
+        top_p: number("top_p"),
+        min_p: number("min_p"),
+        repeat_penalty: number("repeat_penalty"),
+        ..baton_engine::Sampling::default()
     }
 }
 

@@ -11,7 +11,7 @@ use baton_text::Message;
 
 use crate::commands::run::{Answer, Sink, print_stats};
 use crate::failure::{eprintln_quietly, is_broken_pipe, note, one_line, say};
-use crate::loaded::{Loaded, answer_options};
+use crate::loaded::Loaded;
 use crate::paths;
 use crate::sampling::Sampling;
 use command::{Command, HELP, Show};
@@ -75,7 +75,7 @@ impl Repl<'_> {
     /// Asks, and shows the answer. What goes wrong with it is said, and the chat goes on.
     fn ask(&mut self, question: String) -> anyhow::Result<()> {
         let cancel = CancelToken::new();
-        let options = answer_options(&self.sampling, &cancel);
+        let options = self.model.answer_options(&self.sampling, &cancel);
         let answer = match self.chat.send(question, &options) {
             Ok(events) => Answer::receive(events, &cancel, Sink::Stream),
             Err(error) => Err(error.into()),

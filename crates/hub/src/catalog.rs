@@ -13,7 +13,7 @@ use crate::{Error, Result, Sha256};
 const BUILT_IN: &str = include_str!("../catalog.toml");
 
 /// One model of the catalog.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
     /// The name people type.
     pub name: String,
@@ -27,6 +27,8 @@ pub struct Entry {
     pub size: Option<u64>,
     /// Its SHA-256, where known.
     pub sha256: Option<Sha256>,
+    /// Sampling parameters that its makers recommend, by name, for a file that does not say.
+    pub sampling: BTreeMap<String, f64>,
     /// Where to get it, to be tried in order.
     pub sources: Vec<Source>,
 }
@@ -57,6 +59,8 @@ struct RawEntry {
     file: Option<String>,
     size: Option<u64>,
     sha256: Option<Sha256>,
+    #[serde(default)]
+    sampling: BTreeMap<String, f64>,
     sources: Vec<SourceText>,
 }
 
@@ -109,9 +113,10 @@ impl Catalog {
             for alias in raw.aliases {
                 self.aliases.insert(alias, name.clone());
             }
-            let RawEntry { title, license, file, size, sha256, .. } = raw;
-            let entry = Entry { name: name.clone(), title, license, file, size, sha256, sources };
-            self.models.insert(name, entry);
+            let RawEntry { title, license, file, size, sha256, sampling, .. } = raw;
+            let known = name.clone();
+            let entry = Entry { name, title, license, file, size, sha256, sampling, sources };
+            self.models.insert(known, entry);
         }
         if let Some(default) = file.default {
             self.default = default;

@@ -79,7 +79,8 @@ impl Settings {
     }
 
     /// Reads `BATON_HOME`, `BATON_CONFIG`, `BATON_PYTHON`, `HF_ENDPOINT`, `HF_TOKEN`, `HF_HOME`,
-    /// `HF_HUB_CACHE`, `HF_HUB_OFFLINE`, `HOME` and the `XDG_…_HOME`s.
+    /// `HF_HUB_CACHE`, `HF_HUB_OFFLINE`, `HOME` and the `XDG_…_HOME`s; also the names that
+    /// huggingface_hub still reads for older set-ups. A leading `~/` is the user's home.
     ///
     /// # Errors
     /// [`Error::NoHome`] if none of them tells where to keep models.
@@ -90,8 +91,15 @@ impl Settings {
     /// As [`from_env`](Self::from_env), with `var` in place of the environment.
     pub fn from_vars(var: &dyn Fn(&str) -> Option<OsString>) -> Result<Self> {
         let text = |name: &str| var(name).filter(|value| !value.is_empty());
-        let path = |name: &str| text(name).map(PathBuf::from);
-        let user_home = path("HOME").or_else(std::env::home_dir);
+        let user_home = text("HOME").map(PathBuf::from).or_else(std::env::home_dir);
+        let path = |name: &str| {
+            let path = PathBuf::from(text(name)?);
+            // Where no shell has seen to it, as in a service's settings.
+            Some(match (path.strip_prefix("~"), &user_home) {
+                (Ok(below), Some(home)) => home.join(below),
+                _ => path,
+            })
+        };
         let below = |xdg: &str, linux: &str, mac: &str| {
             let fallback = if cfg!(target_os = "macos") { mac } else { linux };
             // The XDG specification: a relative path there is to be ignored.
@@ -111,7 +119,7 @@ impl Settings {
             let cache = cache.or_else(|| Some(user_home.as_ref()?.join(".cache")))?;
             Some(cache.join("huggingface"))
         });
-        let hf_token = match text("HF_TOKEN") {
+        let hf_token = match text("HF_TOKEN").or_else(|| text("HUGGING_FACE_HUB_TOKEN")) {
             Some(token) => token.to_str().and_then(Token::new),
             None => path("HF_TOKEN_PATH")
                 .or_else(|| Some(hf_home.as_ref()?.join("token")))
@@ -124,7 +132,9 @@ impl Settings {
             settings.hf_endpoint = endpoint.trim_end_matches('/').to_owned();
         }
         settings.hf_token = hf_token;
-        settings.hf_cache = path("HF_HUB_CACHE").or_else(|| Some(hf_home?.join("hub")));
+        settings.hf_cache = path("HF_HUB_CACHE")
+            .or_else(|| path("HUGGINGFACE_HUB_CACHE"))
+            .or_else(|| Some(hf_home?.join("hub")));
         settings.offline = text("HF_HUB_OFFLINE").is_some_and(|value| is_true(&value));
         settings.python = path("BATON_PYTHON");
         Ok(settings)
@@ -167,6 +177,11 @@ mod tests {
         assert_eq!(settings.hf_cache.unwrap(), Path::new("/x"));
         assert!(settings.offline);
         assert!(!with(&[("HOME", "/h"), ("HF_HUB_OFFLINE", "0")]).offline);
+        let settings = with(&[("HOME", "/h"), ("HUGGINGFACE_HUB_CACHE", "/old")]);
+        assert_eq!(settings.hf_cache.unwrap(), Path::new("/old"));
+        let settings = with(&[("HOME", "/h"), ("HF_HOME", "~/hf"), ("BATON_HOME", "~")]);
+        assert_eq!(settings.hf_cache.unwrap(), Path::new("/h/hf/hub"));
+        assert_eq!(settings.home, Path::new("/h/"));
     }
 
     #[test]
@@ -179,6 +194,8 @@ mod tests {
         assert!(!format!("{settings:?}").contains("from-file"));
         let settings = with(&[("HOME", "/h"), ("HF_HOME", hf_home), ("HF_TOKEN", "from-var")]);
         assert_eq!(settings.hf_token.unwrap().expose(), "from-var");
+        let old = [("HOME", "/h"), ("HF_HOME", hf_home), ("HUGGING_FACE_HUB_TOKEN", "from-old")];
+        assert_eq!(with(&old).hf_token.unwrap().expose(), "from-old");
         assert!(Token::new("a\r\nHost: evil").is_none());
     }
 }

@@ -95,7 +95,7 @@ pub fn execute(args: Args) -> anyhow::Result<()> {
     }
     let model = models::get(&store, &request.model)?;
     let (context, threads) = (args.ctx.map(|n| n as usize), args.threads.map(usize::from));
-    let loaded = Loaded::open(&model, context, threads)?;
+    let loaded = Loaded::open(&model, store.catalog().get(&model.name), context, threads)?;
     if chats {
         let chat = repl::Start {
             system: args.system,

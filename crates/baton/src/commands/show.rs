@@ -14,7 +14,7 @@ Examples:
   baton show smollm2                 everything in short
   baton show smollm2 --template      the chat template, as it is
   baton show smollm2 --license       the licence
-  baton show smollm2 --parameters    the model's own sampling parameters
+  baton show smollm2 --parameters    the sampling parameters recommended
   baton show ./model.gguf --metadata every key of a GGUF file, long values in short
   baton show smollm2 --json          for programs";
 
@@ -30,7 +30,7 @@ pub struct Args {
     /// Print the licence
     #[arg(long, visible_alias = "licence", group = "part")]
     license: bool,
-    /// Print the model's own sampling parameters
+    /// Print the sampling parameters that the model's files or the catalog recommend
     #[arg(long, group = "part")]
     parameters: bool,
     /// Print the metadata of the file
@@ -57,8 +57,8 @@ pub fn execute(args: &Args) -> anyhow::Result<()> {
         }
         return Ok(());
     }
-    let in_catalog = store.catalog().get(&local.name).and_then(|entry| entry.license.clone());
-    let facts = Facts::gather(local, in_catalog)?;
+    let entry = store.catalog().get(&local.name);
+    let facts = Facts::gather(local, entry)?;
     if args.template {
         match facts.template_source() {
             Some(source) => writeln!(out, "{}", source.trim_end_matches('\n'))?,

@@ -16,9 +16,14 @@ fn chat(home: &Home, args: &[&str]) -> PtySession {
     session
 }
 
+/// Types keys; without the flush they would wait for a line break.
+fn keys(session: &mut PtySession, keys: &str) {
+    session.send(keys).unwrap();
+    session.flush().unwrap();
+}
+
 fn say(session: &mut PtySession, line: &str, expected: &str) {
-    session.send(line).unwrap();
-    session.send("\r").unwrap();
+    keys(session, &format!("{line}\r"));
     session.exp_string(expected).unwrap_or_else(|error| panic!("{line}: {error}"));
     session.exp_string(">>> ").unwrap();
 }
@@ -39,7 +44,7 @@ fn questions_commands_and_saved_chats() {
     let mut session = chat(&home, &["run", &home.model(), "--verbose"]);
     say(&mut session, "Why?", ANSWER);
     // The second turn evaluates only what is new.
-    session.send("And now?\r").unwrap();
+    keys(&mut session, "And now?\r");
     session.exp_string(ANSWER).unwrap();
     session.exp_regex("[1-9][0-9]* reused").unwrap();
     session.exp_string(">>> ").unwrap();
@@ -71,8 +76,8 @@ fn questions_commands_and_saved_chats() {
 fn texts_of_several_lines_and_history() {
     let home = Home::new();
     let mut session = chat(&home, &["run", &home.model()]);
-    session.send("\"\"\"first\r").unwrap();
-    session.send("second\r").unwrap();
+    keys(&mut session, "\"\"\"first\r");
+    keys(&mut session, "second\r");
     say(&mut session, "third\"\"\"", ANSWER);
     say(&mut session, "/save lines", "saved to");
     leave(session);
@@ -82,7 +87,7 @@ fn texts_of_several_lines_and_history() {
 
     // A new chat remembers what was typed: up, up, up is the question above /save and /bye.
     let mut session = chat(&home, &["run", &home.model()]);
-    session.send("\x1b[A\x1b[A\x1b[A").unwrap();
+    keys(&mut session, "\x1b[A\x1b[A\x1b[A");
     session.exp_string("third").unwrap();
     say(&mut session, "", ANSWER);
     leave(session);
@@ -92,7 +97,7 @@ fn texts_of_several_lines_and_history() {
 fn ctrl_c_stops_an_answer_and_twice_at_the_prompt_leaves() {
     let home = Home::new();
     let mut session = chat(&home, &["run", &home.endless_model(), "--ctx", "200000"]);
-    session.send("Go\r").unwrap();
+    keys(&mut session, "Go\r");
     session.exp_string("a\r\na\r\n").unwrap();
     session.send_control('c').unwrap();
     session.exp_string("stopped").unwrap();

@@ -78,7 +78,7 @@ fn show_tells_what_a_model_is_made_of() {
     let home = Home::new();
     let model = home.model();
     let text = home.run(&["show", &model]).ok();
-    for part in ["llama", "1048576 tokens", "F32", "MIT", "260 tokens", "<|im_end|>", "attn_q"] {
+    for part in ["Llama", "1048576 tokens", "F32", "MIT", "260 tokens", "<|im_end|>", "attn_q"] {
         assert!(text.contains(part), "{part}: {text}");
     }
     assert_eq!(home.run(&["show", &model, "--template"]).ok().trim_end(), TEMPLATE);
@@ -87,7 +87,7 @@ fn show_tells_what_a_model_is_made_of() {
     let metadata = home.run(&["show", &model, "--metadata"]).ok();
     assert!(metadata.contains("tokenizer.ggml.tokens = array of 260 strings"), "{metadata}");
     let json: Value = serde_json::from_str(&home.run(&["show", &model, "--json"]).ok()).unwrap();
-    assert_eq!(json["architecture"], "llama");
+    assert_eq!(json["architecture"], "Llama");
     assert_eq!(json["context"], 1 << 20);
     assert_eq!(json["template"], TEMPLATE);
     assert_eq!(json["tokenizer"]["end_tokens"], serde_json::json!([256, 258]));

@@ -115,7 +115,10 @@ impl Output {
         let errors = self.stderr.lines().filter(|line| line.starts_with("error:")).count();
         assert_eq!(errors, 1, "{self:?}");
         assert!(self.stderr.contains(part), "{self:?}");
-        assert!(!self.stderr.contains("panicked") && !self.stderr.contains("bug"), "{self:?}");
+        assert!(
+            !self.stderr.contains("panicked") && !self.stderr.contains("has a bug"),
+            "{self:?}"
+        );
         self
     }
 }

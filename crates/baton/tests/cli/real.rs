@@ -35,7 +35,7 @@ fn it_is_described_as_it_is() {
     let Some(model) = smollm2() else { return };
     let json = Home::new().run(&["show", &model, "--json"]).ok();
     let json: Value = serde_json::from_str(&json).unwrap();
-    assert_eq!(json["architecture"], "llama");
+    assert_eq!(json["architecture"], "Llama");
     assert_eq!(json["layers"], 30);
     assert_eq!(json["context"], 8192);
     assert_eq!(json["parameters"], 134_515_008);

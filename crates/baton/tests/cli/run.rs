@@ -164,7 +164,8 @@ fn damaged_and_missing_models_are_errors_of_one_line() {
     home.run(&["run", "./junk.gguf", "Hi"]).failed(1, "junk.gguf");
     std::fs::write(home.path("page.gguf"), "<html>").unwrap();
     home.run(&["run", "./page.gguf", "Hi"]).failed(1, "page.gguf");
-    home.run(&["run", ".", "Hi"]).failed(1, "model");
+    std::fs::create_dir(home.path("empty")).unwrap();
+    home.run(&["run", "./empty", "Hi"]).failed(1, "no model");
     let bytes = std::fs::read(home.model()).unwrap();
     std::fs::write(home.path("cut.gguf"), &bytes[..bytes.len() / 2]).unwrap();
     home.run(&["run", "./cut.gguf", "Hi"]).failed(1, "cut.gguf");

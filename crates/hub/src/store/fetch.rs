@@ -1,5 +1,6 @@
 //! Getting a model into the store from the first of its sources that delivers.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::lock::Lock;
@@ -69,6 +70,7 @@ fn job(store: &Store, reference: &Reference) -> Result<(String, Result<Entry>)> 
         file: None,
         size: None,
         sha256: None,
+        sampling: BTreeMap::new(),
         sources: vec![source],
     };
     Ok(match reference {

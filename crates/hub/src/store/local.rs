@@ -1,5 +1,7 @@
 //! Models that the user names by a path: a GGUF file, its shards, or a checkpoint folder.
 
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use super::{LocalFile, LocalModel};
@@ -17,13 +19,15 @@ pub(super) fn open(path: &Path) -> Result<LocalModel> {
         (path.as_path(), None)
     } else {
         let name = path.file_name().and_then(|name| name.to_str()).ok_or_else(none)?;
-        if !name.to_ascii_lowercase().ends_with(".gguf") {
+        let folder = path.parent().ok_or_else(none)?;
+        let lower = name.to_ascii_lowercase();
+        let stem = lower.strip_suffix(".gguf");
+        if stem.is_none() && !is_gguf(&path) {
             return Err(none());
         }
-        let folder = path.parent().ok_or_else(none)?;
-        if shard(&name[..name.len() - 5]).is_none() {
+        if stem.and_then(shard).is_none() {
             let files = vec![local_file(folder, name, data.len())];
-            return Ok(model(&path, folder, files));
+            return Ok(LocalModel { path: path.clone(), ..model(&path, folder, files) });
         }
         (folder, Some(name.to_owned()))
     };
@@ -47,6 +51,14 @@ pub(super) fn open(path: &Path) -> Result<LocalModel> {
         })?;
     let files = chosen.iter().map(|file| local_file(folder, &file.path, file.size.unwrap_or(0)));
     Ok(model(&path, folder, files.collect()))
+}
+
+/// Whether a file is GGUF whatever it is called, as Ollama's are called by their digests.
+fn is_gguf(path: &Path) -> bool {
+    let mut magic = [0; 4];
+    let file = path.is_file().then(|| File::open(path));
+    file.is_some_and(|file| file.and_then(|mut f| f.read_exact(&mut magic)).is_ok())
+        && &magic == b"GGUF"
 }
 
 fn local_file(folder: &Path, name: &str, size: u64) -> LocalFile {

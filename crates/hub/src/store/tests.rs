@@ -126,7 +126,13 @@ fn paths_are_opened_in_place() {
     let model = get(folder.to_str().unwrap()).unwrap();
     assert_eq!((model.path.as_path(), model.files.len()), (folder.as_path(), 2));
 
+    // Ollama's files have no extension.
+    let blob = put("blobs/sha256-0123");
+    let model = get(&blob).unwrap();
+    assert_eq!((model.path.as_path(), model.size), (Path::new(&blob), 4));
+
     let text = put("text/readme.txt");
+    std::fs::write(&text, b"About GGUF").unwrap();
     assert!(matches!(get(&text), Err(Error::NoModelAtPath { .. })));
     assert!(matches!(
         get(dir.path().join("text").to_str().unwrap()),

@@ -6,7 +6,7 @@ use baton_engine::{CancelToken, FinishReason};
 
 use super::{Answer, Sink, stats};
 use crate::failure::{Stop, note};
-use crate::loaded::{Loaded, answer_options};
+use crate::loaded::Loaded;
 use crate::sampling::Sampling;
 
 /// What is asked.
@@ -27,7 +27,7 @@ pub struct Question {
 /// If the model fails, the output cannot be written, or Ctrl-C was pressed.
 pub fn once(model: &Loaded, question: Question, json: bool, verbose: bool) -> anyhow::Result<()> {
     let cancel = CancelToken::new();
-    let options = answer_options(&question.sampling, &cancel);
+    let options = model.answer_options(&question.sampling, &cancel);
     let sink = if json { Sink::Collect } else { Sink::Stream };
     let answer = if question.raw {
         let mut session = model.session();

@@ -1,7 +1,7 @@
 //! Gathering what `baton show` prints.
 
 use baton_engine::{ModelText, Sampling};
-use baton_hub::LocalModel;
+use baton_hub::{Entry, LocalModel};
 use baton_models::{Model, ModelConfig, RopeConfig, RopeScaling};
 use baton_text::Tokenizer;
 use baton_weights::GgufFile;
@@ -18,18 +18,23 @@ pub struct Facts {
     pub license: Option<String>,
     /// A model without a usable tokenizer can still be shown.
     text: Result<ModelText, baton_engine::Error>,
+    /// Sampling parameters that its files, or else the catalog, recommend.
+    sampling: Sampling,
 }
 
 impl Facts {
-    /// Opens the model's files. `license` is what the catalog says.
+    /// Opens the model's files; `entry` is what the catalog has of it.
     ///
     /// # Errors
     /// If they are damaged, or of an architecture that is not known.
-    pub fn gather(local: LocalModel, license: Option<String>) -> anyhow::Result<Self> {
+    pub fn gather(local: LocalModel, entry: Option<&Entry>) -> anyhow::Result<Self> {
         let model = Model::open(&local.path)?;
         let text = ModelText::of(&model);
-        let license = model.licence().map(str::to_owned).or(license);
-        Ok(Self { local, model, license, text })
+        let license = model.licence().map(str::to_owned);
+        let license = license.or_else(|| entry?.license.clone());
+        let own = text.as_ref().map(|text| text.sampling.clone()).unwrap_or_default();
+        let sampling = own.or(&entry.map(loaded::recommended).unwrap_or_default());
+        Ok(Self { local, model, license, text, sampling })
     }
 
     /// The source of the chat template, exactly as the model has it.
@@ -37,10 +42,9 @@ impl Facts {
         loaded::template_source(&self.model)
     }
 
-    /// The model's own sampling parameters, those it has.
+    /// The sampling parameters that are recommended, those that there are.
     pub fn parameters(&self) -> Vec<[String; 2]> {
-        let Ok(ModelText { sampling, .. }) = &self.text else { return Vec::new() };
-        let Sampling { temperature, top_k, top_p, min_p, repeat_penalty, .. } = sampling;
+        let Sampling { temperature, top_k, top_p, min_p, repeat_penalty, .. } = &self.sampling;
         let text = |value: &Option<f32>| value.map(|value| value.to_string());
         let all = [
             ("temperature", text(temperature)),
