@@ -2,7 +2,7 @@
 //!
 //! An architecture is written once, as a function that builds a [`Graph`] with [`GraphBuilder`]:
 //! some twenty high-level operations ([`Op`]) over values of shape `(tokens, features)`, with the
-//! KV cache as typed state. [`passes`] rewrite it, [`reference`] runs it plainly in f32, and every
+//! KV cache as typed state. [`passes`] rewrite it, [`mod@reference`] runs it plainly in f32, and every
 //! compute unit compiles it ([`Unit`]) to an [`Executor`]. The crate knows neither file formats nor
 //! units.
 #![forbid(unsafe_code)]
