@@ -2,8 +2,10 @@
 //!
 //! ```text
 //! formats      what a row of each format consists of, read by plain code
-//! portable     the kernel for any machine            avx2, avx512, neon   the fast ones
-//! float        matrices of f32, f16, bf16            work                 how work is split
+//! work         how a product is split into tasks
+//! portable     the kernel for any machine
+//! panels       what all fast kernels have in common: avx2, avx512, neon
+//! float        matrices of f32, f16, bf16
 //! ```
 //!
 //! Kernels take a panel of neighbouring matrix rows at a time. With many tokens a panel is unpacked

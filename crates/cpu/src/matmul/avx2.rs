@@ -36,7 +36,7 @@ struct Avx2;
 impl<F: Load> Kernel<F> for Avx2 {
     const ROWS: usize = ROWS;
     const TILE: usize = 4;
-    const MOST_DIRECT: usize = 3;
+    const MOST_DIRECT: usize = 2;
     const LINEAR: bool = F::LINEAR;
 
     #[target_feature(enable = "avx2,fma,f16c")]
@@ -56,8 +56,7 @@ impl<F: Load> Kernel<F> for Avx2 {
         unsafe {
             match work.job.tokens.len() {
                 1 => direct::<F, 1>(work, row, panel),
-                2 => direct::<F, 2>(work, row, panel),
-                _ => direct::<F, 3>(work, row, panel),
+                _ => direct::<F, 2>(work, row, panel),
             }
         }
     }
@@ -74,9 +73,7 @@ impl<F: Load> Kernel<F> for Avx2 {
         // SAFETY: the features are there, and the panel is of the work's matrix.
         unsafe {
             match tokens.len() {
-                1 => tile::<F, 1>(work, row, panel, first, tokens),
-                2 => tile::<F, 2>(work, row, panel, first, tokens),
-                3 => tile::<F, 3>(work, row, panel, first, tokens),
+                1 | 2 => tile::<F, 2>(work, row, panel, first, tokens),
                 _ => tile::<F, 4>(work, row, panel, first, tokens),
             }
         }
@@ -114,10 +111,11 @@ unsafe fn direct<F: Load, const T: usize>(work: &Work<'_>, row: usize, panel: Pa
             }
         }
     }
-    store(work, row, 0, totals);
+    // SAFETY: the features are there.
+    unsafe { store(work, row, 0, &totals) };
 }
 
-/// Products of `T` tokens, those from number `first` on, with a packed panel.
+/// Products of at most `T` tokens, those from number `first` on, with a packed panel.
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn tile<F: Load, const T: usize>(
     work: &Work<'_>,
@@ -127,7 +125,9 @@ unsafe fn tile<F: Load, const T: usize>(
     tokens: &[Token],
 ) {
     let Packed { values, scales } = panel;
-    let tokens: [Token; T] = *tokens.first_chunk().expect("as many tokens");
+    let count = tokens.len();
+    // Tokens past the end repeat the last; their products are dropped.
+    let tokens: [Token; T] = std::array::from_fn(|t| tokens[t.min(count - 1)]);
     let mut totals = [_mm256_setzero_ps(); T];
     for group in 0..work.x.cols / F::GROUP {
         // SAFETY: group `group` is inside the panel, the activation rows and the scales.
@@ -139,125 +139,143 @@ unsafe fn tile<F: Load, const T: usize>(
             }
         }
     }
-    store(work, row, first, totals);
+    // SAFETY: the features are there.
+    unsafe { store(work, row, first, &totals[..count]) };
 }
 
+// What follows is part of the loops above. `#[inline]` is a hint only and cannot be made an order
+// together with `#[target_feature]`, so these functions have the features of where they end up.
+
 /// For each of `T` tokens, the integer sums of one group for the eight rows of a packed panel.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
+#[inline(always)]
 unsafe fn group_sums<F: Load, const T: usize>(
     panel: *const u8,
     tokens: &[Token; T],
     first: usize,
 ) -> [__m256i; T] {
-    // Steps of four values whose products' sums may be added in 16 bits.
+    // Steps of four values whose products' sums may be added in 16 bits: a power of two.
     let steps = F::GROUP / 4;
-    let narrow = (i16::MAX as i32 / (2 * F::MAX * 127)).clamp(1, steps as i32) as usize;
-    let ones = _mm256_set1_epi16(1);
-    let mut wide = [_mm256_setzero_si256(); T];
-    let mut step = 0;
-    while step < steps {
-        let mut sums = [_mm256_setzero_si256(); T];
-        let end = (step + narrow).min(steps);
-        while step < end {
-            // SAFETY: the step is inside the panel's and the rows' group.
-            let w = unsafe { _mm256_loadu_si256(panel.add(step * 4 * ROWS).cast()) };
-            for (sums, token) in sums.iter_mut().zip(tokens) {
-                // SAFETY: as above.
-                let x = unsafe {
-                    let x: *const i32 = token.values.add(first + 4 * step).cast();
-                    _mm256_set1_epi32(x.read_unaligned())
-                };
-                *sums = _mm256_add_epi16(*sums, multiply::<F>(w, x));
+    let narrow = 1 << (i16::MAX as i32 / (2 * F::MAX * 127)).clamp(1, steps as i32).ilog2();
+    // SAFETY: the group is inside the panel and the activation rows.
+    unsafe {
+        let ones = _mm256_set1_epi16(1);
+        let mut wide = [_mm256_setzero_si256(); T];
+        for chunk in 0..steps / narrow {
+            let mut sums = [_mm256_setzero_si256(); T];
+            for step in chunk * narrow..(chunk + 1) * narrow {
+                let w = _mm256_loadu_si256(panel.add(step * 4 * ROWS).cast());
+                for t in 0..T {
+                    let x: *const i32 = tokens[t].values.add(first + 4 * step).cast();
+                    let products = multiply::<F>(w, _mm256_set1_epi32(x.read_unaligned()));
+                    sums[t] = _mm256_add_epi16(sums[t], products);
+                }
             }
-            step += 1;
+            for t in 0..T {
+                wide[t] = _mm256_add_epi32(wide[t], _mm256_madd_epi16(sums[t], ones));
+            }
         }
-        for (wide, sums) in wide.iter_mut().zip(sums) {
-            *wide = _mm256_add_epi32(*wide, _mm256_madd_epi16(sums, ones));
-        }
+        wide
     }
-    wide
 }
 
 /// Sums of two products each, as 16-bit integers.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-fn multiply<F: Format>(w: __m256i, x: __m256i) -> __m256i {
-    if F::SIGNED {
-        _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w))
-    } else {
-        _mm256_maddubs_epi16(w, x)
+#[inline(always)]
+unsafe fn multiply<F: Format>(w: __m256i, x: __m256i) -> __m256i {
+    // SAFETY: arithmetic in registers.
+    unsafe {
+        if F::SIGNED {
+            _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w))
+        } else {
+            _mm256_maddubs_epi16(w, x)
+        }
     }
 }
 
 /// Integer sums of a block for each row. Vector `i` holds row `i` and, in its upper half, row
 /// `i + 4`.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-fn lane_sums_32<F: Format>(
+#[inline(always)]
+unsafe fn lane_sums_32<F: Format>(
     low: &[__m256i; 4],
     high: &[__m256i; 4],
     x_low: __m256i,
     x_high: __m256i,
 ) -> __m256i {
-    let mut sums = [_mm256_setzero_si256(); 4];
     let largest = 4 * F::MAX * 127;
-    for i in 0..4 {
-        let (a, b) = (multiply::<F>(low[i], x_low), multiply::<F>(high[i], x_high));
-        sums[i] = if largest <= i16::MAX as i32 {
-            _mm256_add_epi16(a, b)
-        } else {
-            let ones = _mm256_set1_epi16(1);
-            _mm256_add_epi32(_mm256_madd_epi16(a, ones), _mm256_madd_epi16(b, ones))
-        };
+    // SAFETY: arithmetic in registers.
+    unsafe {
+        let mut sums = [_mm256_setzero_si256(); 4];
+        for i in 0..4 {
+            let (a, b) = (multiply::<F>(low[i], x_low), multiply::<F>(high[i], x_high));
+            sums[i] = if largest <= i16::MAX as i32 {
+                _mm256_add_epi16(a, b)
+            } else {
+                _mm256_add_epi32(widen(a), widen(b))
+            };
+        }
+        if largest <= i16::MAX as i32 { gather_rows(sums, largest) } else { gather_wide(sums) }
     }
-    gather_rows(sums, largest, largest > i16::MAX as i32)
 }
 
 /// As [`lane_sums_32`] for half a block.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-fn lane_sums_16<F: Format>(w: &[__m256i; 4], x: __m256i) -> __m256i {
-    let sums = [
-        multiply::<F>(w[0], x),
-        multiply::<F>(w[1], x),
-        multiply::<F>(w[2], x),
-        multiply::<F>(w[3], x),
-    ];
-    gather_rows(sums, 2 * F::MAX * 127, false)
+#[inline(always)]
+unsafe fn lane_sums_16<F: Format>(w: &[__m256i; 4], x: __m256i) -> __m256i {
+    // SAFETY: arithmetic in registers.
+    unsafe {
+        let mut sums = [_mm256_setzero_si256(); 4];
+        for i in 0..4 {
+            sums[i] = multiply::<F>(w[i], x);
+        }
+        gather_rows(sums, 2 * F::MAX * 127)
+    }
+}
+
+/// Sums of neighbouring 16-bit integers.
+#[inline(always)]
+unsafe fn widen(v: __m256i) -> __m256i {
+    // SAFETY: arithmetic in registers.
+    unsafe { _mm256_madd_epi16(v, _mm256_set1_epi16(1)) }
 }
 
 /// Adds up each half of each vector, giving the eight sums in the order of the rows. Elements are
-/// 16-bit integers of at most `largest` in magnitude, or 32-bit ones if `wide`.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-fn gather_rows(v: [__m256i; 4], largest: i32, wide: bool) -> __m256i {
-    let ones = _mm256_set1_epi16(1);
-    let pairs = |a, b| (_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
-    let ((a, b), (c, d)) = (pairs(v[0], v[1]), pairs(v[2], v[3]));
-    let fours = |a, b| (_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b));
-    if wide {
-        let (a, b) = fours(_mm256_add_epi32(a, b), _mm256_add_epi32(c, d));
-        return _mm256_add_epi32(a, b);
+/// 16-bit integers of at most `largest` in magnitude; they are widened as late as that allows.
+#[inline(always)]
+unsafe fn gather_rows(v: [__m256i; 4], largest: i32) -> __m256i {
+    let most = i16::MAX as i32;
+    // SAFETY: arithmetic in registers.
+    unsafe {
+        if 2 * largest > most {
+            return gather_wide([widen(v[0]), widen(v[1]), widen(v[2]), widen(v[3])]);
+        }
+        let a = _mm256_unpacklo_epi32(v[0], v[1]);
+        let b = _mm256_unpackhi_epi32(v[0], v[1]);
+        let c = _mm256_unpacklo_epi32(v[2], v[3]);
+        let d = _mm256_unpackhi_epi32(v[2], v[3]);
+        let (a, c) = (_mm256_add_epi16(a, b), _mm256_add_epi16(c, d));
+        if 4 * largest > most {
+            let (a, c) = (widen(a), widen(c));
+            return _mm256_add_epi32(_mm256_unpacklo_epi64(a, c), _mm256_unpackhi_epi64(a, c));
+        }
+        let (a, b) = (_mm256_unpacklo_epi64(a, c), _mm256_unpackhi_epi64(a, c));
+        widen(_mm256_add_epi16(a, b))
     }
-    if 2 * largest > i16::MAX as i32 {
-        let v = v.map(|v| _mm256_madd_epi16(v, ones));
-        let ((a, b), (c, d)) = (pairs(v[0], v[1]), pairs(v[2], v[3]));
-        let (a, b) = fours(_mm256_add_epi32(a, b), _mm256_add_epi32(c, d));
-        return _mm256_add_epi32(a, b);
+}
+
+/// As [`gather_rows`] for 32-bit integers.
+#[inline(always)]
+pub(super) unsafe fn gather_wide(v: [__m256i; 4]) -> __m256i {
+    // SAFETY: arithmetic in registers.
+    unsafe {
+        let a = _mm256_unpacklo_epi32(v[0], v[1]);
+        let b = _mm256_unpackhi_epi32(v[0], v[1]);
+        let c = _mm256_unpacklo_epi32(v[2], v[3]);
+        let d = _mm256_unpackhi_epi32(v[2], v[3]);
+        let (a, c) = (_mm256_add_epi32(a, b), _mm256_add_epi32(c, d));
+        _mm256_add_epi32(_mm256_unpacklo_epi64(a, c), _mm256_unpackhi_epi64(a, c))
     }
-    let (a, c) = (_mm256_add_epi16(a, b), _mm256_add_epi16(c, d));
-    if 4 * largest > i16::MAX as i32 {
-        let (a, b) = fours(_mm256_madd_epi16(a, ones), _mm256_madd_epi16(c, ones));
-        return _mm256_add_epi32(a, b);
-    }
-    let (a, b) = fours(a, c);
-    _mm256_madd_epi16(_mm256_add_epi16(a, b), ones)
 }
 
 /// Adds one group's sums, scaled, to the totals of the eight rows.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
+#[inline(always)]
 unsafe fn add_group<F: Format>(
     total: __m256,
     sums: __m256i,
@@ -284,10 +302,9 @@ unsafe fn add_group<F: Format>(
     }
 }
 
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-fn store<const T: usize>(work: &Work<'_>, row: usize, token: usize, totals: [__m256; T]) {
-    for (t, total) in totals.into_iter().enumerate() {
+#[inline(always)]
+unsafe fn store(work: &Work<'_>, row: usize, token: usize, totals: &[__m256]) {
+    for (t, &total) in totals.iter().enumerate() {
         let mut products = [0.0f32; ROWS];
         // SAFETY: the array holds eight floats.
         unsafe { _mm256_storeu_ps(products.as_mut_ptr(), total) };
@@ -301,31 +318,24 @@ fn store<const T: usize>(work: &Work<'_>, row: usize, token: usize, totals: [__m
 /// # Safety
 /// The machine must have AVX2, the rows `blocks` blocks, and `out` room for the panel from its
 /// first of these rows on.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
+#[inline(always)]
 pub(super) unsafe fn pack<F: Load>(rows: &[*const u8], blocks: usize, out: *mut u8, height: usize) {
     for block in 0..blocks {
-        let mut low = [_mm256_setzero_si256(); 4];
-        let mut high = low;
-        for i in 0..4 {
-            // SAFETY: the block is inside the rows.
-            (low[i], high[i]) = unsafe { F::pair(rows[i], rows[i + 4], block) };
-        }
-        for (half, v) in [low, high].into_iter().enumerate() {
-            let (a, b) = (_mm256_unpacklo_epi32(v[0], v[1]), _mm256_unpackhi_epi32(v[0], v[1]));
-            let (c, d) = (_mm256_unpacklo_epi32(v[2], v[3]), _mm256_unpackhi_epi32(v[2], v[3]));
-            let steps = [
-                _mm256_unpacklo_epi64(a, c),
-                _mm256_unpackhi_epi64(a, c),
-                _mm256_unpacklo_epi64(b, d),
-                _mm256_unpackhi_epi64(b, d),
-            ];
-            for (i, step) in steps.into_iter().enumerate() {
-                // SAFETY: `out` has room for all blocks.
-                unsafe {
-                    let out = out.add((block * BLOCK + 16 * half + 4 * i) * height);
-                    _mm256_storeu_si256(out.cast(), step);
-                }
+        // SAFETY: the block is inside the rows, and `out` has room for it.
+        unsafe {
+            let mut low = [_mm256_setzero_si256(); 4];
+            let mut high = low;
+            for i in 0..4 {
+                (low[i], high[i]) = F::pair(rows[i], rows[i + 4], block);
+            }
+            for (half, v) in [low, high].into_iter().enumerate() {
+                let (a, b) = (_mm256_unpacklo_epi32(v[0], v[1]), _mm256_unpackhi_epi32(v[0], v[1]));
+                let (c, d) = (_mm256_unpacklo_epi32(v[2], v[3]), _mm256_unpackhi_epi32(v[2], v[3]));
+                let out = out.add((block * BLOCK + 16 * half) * height);
+                _mm256_storeu_si256(out.cast(), _mm256_unpacklo_epi64(a, c));
+                _mm256_storeu_si256(out.add(4 * height).cast(), _mm256_unpackhi_epi64(a, c));
+                _mm256_storeu_si256(out.add(8 * height).cast(), _mm256_unpacklo_epi64(b, d));
+                _mm256_storeu_si256(out.add(12 * height).cast(), _mm256_unpackhi_epi64(b, d));
             }
         }
     }

@@ -8,7 +8,7 @@
 use std::arch::x86_64::*;
 
 use super::avx2::load::Load;
-use super::avx2::pack;
+use super::avx2::{gather_wide, pack};
 use super::formats::{BLOCK, Format, Row, with_format};
 use super::panels::{self, Kernel, Packed, Panel, PanelScales, Token};
 use super::scratch::Scratch;
@@ -35,7 +35,7 @@ struct Avx512;
 impl<F: Load> Kernel<F> for Avx512 {
     const ROWS: usize = ROWS;
     const TILE: usize = TILE;
-    const MOST_DIRECT: usize = 3;
+    const MOST_DIRECT: usize = 2;
     const LINEAR: bool = F::LINEAR;
 
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
@@ -61,8 +61,7 @@ impl<F: Load> Kernel<F> for Avx512 {
             unsafe {
                 match work.job.tokens.len() {
                     1 => direct::<F, 1>(work, row, panel, first),
-                    2 => direct::<F, 2>(work, row, panel, first),
-                    _ => direct::<F, 3>(work, row, panel, first),
+                    _ => direct::<F, 2>(work, row, panel, first),
                 }
             }
         }
@@ -83,17 +82,8 @@ impl<F: Load> Kernel<F> for Avx512 {
         // SAFETY: the features are there, and the panel is of the work's matrix.
         unsafe {
             match tokens.len() {
-                1 => tile::<F, 1>(work, row, panel, first, tokens),
-                2 => tile::<F, 2>(work, row, panel, first, tokens),
-                3 => tile::<F, 3>(work, row, panel, first, tokens),
-                TILE => tile::<F, TILE>(work, row, panel, first, tokens),
-                _ => {
-                    let (four, rest) = tokens.split_at(4);
-                    tile::<F, 4>(work, row, panel, first, four);
-                    if !rest.is_empty() {
-                        <Self as Kernel<F>>::tile(work, row, panel, first + 4, rest);
-                    }
-                }
+                1..=4 => tile::<F, 4>(work, row, panel, first, tokens),
+                _ => tile::<F, TILE>(work, row, panel, first, tokens),
             }
         }
     }
@@ -134,18 +124,18 @@ unsafe fn direct<F: Load, const T: usize>(
                 let x = token.values.add(block * BLOCK).cast();
                 let x_low = _mm256_broadcastsi128_si256(_mm_loadu_si128(x));
                 let x_high = _mm256_broadcastsi128_si256(_mm_loadu_si128(x.add(1)));
-                let low = low.map(|w| _mm256_dpbusd_epi32(zero, w, x_low));
+                let (mut first_sums, mut sums) = ([zero; 4], [zero; 4]);
+                for i in 0..4 {
+                    first_sums[i] = _mm256_dpbusd_epi32(zero, low[i], x_low);
+                    let before = if F::GROUP == BLOCK { first_sums[i] } else { zero };
+                    sums[i] = _mm256_dpbusd_epi32(before, high[i], x_high);
+                }
                 if F::GROUP == BLOCK {
-                    let mut sums = low;
-                    for i in 0..4 {
-                        sums[i] = _mm256_dpbusd_epi32(sums[i], high[i], x_high);
-                    }
-                    let sums = gather_rows(sums);
+                    let sums = gather_wide(sums);
                     *total = add_half::<F>(*total, sums, token, panel.scales, block, first);
                 } else {
-                    let high = high.map(|w| _mm256_dpbusd_epi32(zero, w, x_high));
-                    for (half, sums) in [low, high].into_iter().enumerate() {
-                        let (sums, group) = (gather_rows(sums), 2 * block + half);
+                    for (half, sums) in [first_sums, sums].into_iter().enumerate() {
+                        let (sums, group) = (gather_wide(sums), 2 * block + half);
                         *total = add_half::<F>(*total, sums, token, panel.scales, group, first);
                     }
                 }
@@ -160,18 +150,10 @@ unsafe fn direct<F: Load, const T: usize>(
     }
 }
 
-/// Adds up each half of each vector: vector `i` has row `i` and, in its upper half, row `i + 4`.
-#[inline]
-#[target_feature(enable = "avx2")]
-fn gather_rows(v: [__m256i; 4]) -> __m256i {
-    let add = |a, b| _mm256_add_epi32(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
-    let (a, b) = (add(v[0], v[1]), add(v[2], v[3]));
-    _mm256_add_epi32(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b))
-}
+// The features of what follows are those of where it is inlined: see the AVX2 kernels.
 
 /// Adds one group's sums, scaled, to the totals of eight rows from the panel's `first` on.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
+#[inline(always)]
 unsafe fn add_half<F: Format>(
     total: __m256,
     sums: __m256i,
@@ -199,7 +181,7 @@ unsafe fn add_half<F: Format>(
     }
 }
 
-/// Products of `T` tokens, those from number `first` on, with a packed panel.
+/// Products of at most `T` tokens, those from number `first` on, with a packed panel.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
 unsafe fn tile<F: Load, const T: usize>(
     work: &Work<'_>,
@@ -209,7 +191,9 @@ unsafe fn tile<F: Load, const T: usize>(
     tokens: &[Token],
 ) {
     let Packed { values, scales } = panel;
-    let tokens: [Token; T] = *tokens.first_chunk().expect("as many tokens");
+    let count = tokens.len();
+    // Tokens past the end repeat the last; their products are dropped.
+    let tokens: [Token; T] = std::array::from_fn(|t| tokens[t.min(count - 1)]);
     let mut totals = [_mm512_setzero_ps(); T];
     for group in 0..work.x.cols / F::GROUP {
         let mut sums = [_mm512_setzero_si512(); T];
@@ -231,7 +215,7 @@ unsafe fn tile<F: Load, const T: usize>(
             *total = unsafe { add_group::<F>(*total, sums, token, scales, group) };
         }
     }
-    for (t, total) in totals.into_iter().enumerate() {
+    for (t, total) in totals.into_iter().enumerate().take(count) {
         let mut products = [0.0f32; ROWS];
         // SAFETY: the array holds sixteen floats.
         unsafe { _mm512_storeu_ps(products.as_mut_ptr(), total) };
@@ -240,8 +224,7 @@ unsafe fn tile<F: Load, const T: usize>(
 }
 
 /// As [`add_half`] for all sixteen rows.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
+#[inline(always)]
 unsafe fn add_group<F: Format>(
     total: __m512,
     sums: __m512i,

@@ -42,7 +42,7 @@ struct Neon;
 impl<F: Load> Kernel<F> for Neon {
     const ROWS: usize = ROWS;
     const TILE: usize = 4;
-    const MOST_DIRECT: usize = 3;
+    const MOST_DIRECT: usize = 2;
     const LINEAR: bool = F::LINEAR;
 
     unsafe fn values(row: &Row<'_>, out: &mut [u8]) {
@@ -71,9 +71,7 @@ impl<F: Load> Kernel<F> for Neon {
         // SAFETY: the features are there, and the panel is of the work's matrix.
         unsafe {
             match tokens.len() {
-                1 => tile::<F, 1>(work, row, panel, first, tokens),
-                2 => tile::<F, 2>(work, row, panel, first, tokens),
-                3 => tile::<F, 3>(work, row, panel, first, tokens),
+                1 | 2 => tile::<F, 2>(work, row, panel, first, tokens),
                 _ => tile::<F, 4>(work, row, panel, first, tokens),
             }
         }
@@ -128,8 +126,7 @@ unsafe fn direct_tokens<F: Load>(work: &Work<'_>, row: usize, panel: Panel<'_>) 
     unsafe {
         match work.job.tokens.len() {
             1 => direct::<F, 1>(work, row, panel),
-            2 => direct::<F, 2>(work, row, panel),
-            _ => direct::<F, 3>(work, row, panel),
+            _ => direct::<F, 2>(work, row, panel),
         }
     }
 }
@@ -258,7 +255,7 @@ unsafe fn pack<F: Load>(rows: &[*const u8], blocks: usize, out: *mut u8) {
     }
 }
 
-/// Products of `T` tokens, those from number `first` on, with a packed panel.
+/// Products of at most `T` tokens, those from number `first` on, with a packed panel.
 #[target_feature(enable = "neon,dotprod")]
 unsafe fn tile<F: Load, const T: usize>(
     work: &Work<'_>,
@@ -268,7 +265,9 @@ unsafe fn tile<F: Load, const T: usize>(
     tokens: &[Token],
 ) {
     let Packed { values, scales } = panel;
-    let tokens: [Token; T] = *tokens.first_chunk().expect("as many tokens");
+    let count = tokens.len();
+    // Tokens past the end repeat the last; their products are dropped.
+    let tokens: [Token; T] = std::array::from_fn(|t| tokens[t.min(count - 1)]);
     let mut totals = [[vdupq_n_f32(0.0); 2]; T];
     for group in 0..work.x.cols / F::GROUP {
         let mut sums = [[vdupq_n_s32(0); 2]; T];
@@ -298,7 +297,7 @@ unsafe fn tile<F: Load, const T: usize>(
             }
         }
     }
-    for (t, totals) in totals.into_iter().enumerate() {
+    for (t, totals) in totals.into_iter().enumerate().take(count) {
         store(work, row, first + t, totals);
     }
 }

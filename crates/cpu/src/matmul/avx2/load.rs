@@ -14,7 +14,7 @@ pub(in crate::matmul) trait Load: Format {
     ///
     /// # Safety
     /// The machine must have AVX2, and both rows that block.
-    unsafe fn pair(a: *const u8, b: *const u8, block: usize) -> (__m256i, __m256i);
+    unsafe fn pair(a: *const u8, b: *const u8, block: usize) -> Halves;
 
     /// Scales, and minima if there are any, of eight rows: for group `g`, eight each from
     /// `stride * g` on.
@@ -24,9 +24,12 @@ pub(in crate::matmul) trait Load: Format {
     unsafe fn scales_of_eight(rows: &[Row<'_>], scale: &mut [f32], min: &mut [f32], stride: usize);
 }
 
+// As in the parent module, these functions have the features of where they are inlined.
+
+type Halves = (__m256i, __m256i);
+
 /// 16 bytes from each of two places.
-#[inline]
-#[target_feature(enable = "avx2")]
+#[inline(always)]
 unsafe fn load_two(a: *const u8, b: *const u8) -> __m256i {
     // SAFETY: the caller's bytes.
     unsafe {
@@ -36,81 +39,90 @@ unsafe fn load_two(a: *const u8, b: *const u8) -> __m256i {
 }
 
 /// Bytes `at..at + 16` of both rows, and the 16 after them.
-#[inline]
-#[target_feature(enable = "avx2")]
-unsafe fn load_halves(a: *const u8, b: *const u8, at: usize) -> (__m256i, __m256i) {
+#[inline(always)]
+unsafe fn load_halves(a: *const u8, b: *const u8, at: usize) -> Halves {
     // SAFETY: the caller's bytes.
     unsafe { (load_two(a.add(at), b.add(at)), load_two(a.add(at + 16), b.add(at + 16))) }
 }
 
 /// The low and the high nibbles of all bytes.
-#[inline]
-#[target_feature(enable = "avx2")]
-fn nibbles(packed: __m256i) -> (__m256i, __m256i) {
-    let mask = _mm256_set1_epi8(15);
-    (_mm256_and_si256(packed, mask), _mm256_and_si256(_mm256_srli_epi16(packed, 4), mask))
+#[inline(always)]
+unsafe fn nibbles(packed: __m256i) -> Halves {
+    // SAFETY: arithmetic in registers.
+    unsafe {
+        let mask = _mm256_set1_epi8(15);
+        (_mm256_and_si256(packed, mask), _mm256_and_si256(_mm256_srli_epi16(packed, 4), mask))
+    }
 }
 
 /// Nibbles of the 16 bytes at offset `at` of blocks of `bytes`.
-#[inline]
-#[target_feature(enable = "avx2")]
+#[inline(always)]
 unsafe fn block_nibbles(
     a: *const u8,
     b: *const u8,
     block: usize,
     bytes: usize,
     at: usize,
-) -> (__m256i, __m256i) {
+) -> Halves {
     // SAFETY: the caller's rows have that block.
     unsafe { nibbles(load_two(a.add(block * bytes + at), b.add(block * bytes + at))) }
 }
 
 /// The bits of `MASK` from bit `shift` of each byte on.
-#[inline]
-#[target_feature(enable = "avx2")]
-fn bits_at<const MASK: i8>(v: (__m256i, __m256i), shift: usize) -> (__m256i, __m256i) {
-    let (count, mask) = (_mm_cvtsi32_si128(shift as i32), _mm256_set1_epi8(MASK));
-    let part = |v| _mm256_and_si256(_mm256_srl_epi16(v, count), mask);
-    (part(v.0), part(v.1))
+#[inline(always)]
+unsafe fn bits_at<const MASK: i8>(v: Halves, shift: usize) -> Halves {
+    // SAFETY: arithmetic in registers.
+    unsafe {
+        let (count, mask) = (_mm_cvtsi32_si128(shift as i32), _mm256_set1_epi8(MASK));
+        let (a, b) = (_mm256_srl_epi16(v.0, count), _mm256_srl_epi16(v.1, count));
+        (_mm256_and_si256(a, mask), _mm256_and_si256(b, mask))
+    }
 }
 
 /// `low | high << SHIFT` in each byte; the shifted bits must stay in it.
-#[inline]
-#[target_feature(enable = "avx2")]
-fn put_above<const SHIFT: i32>(
-    low: (__m256i, __m256i),
-    high: (__m256i, __m256i),
-) -> (__m256i, __m256i) {
-    let join = |low, high| _mm256_or_si256(low, _mm256_slli_epi16(high, SHIFT));
-    (join(low.0, high.0), join(low.1, high.1))
+#[inline(always)]
+unsafe fn put_above<const SHIFT: i32>(low: Halves, high: Halves) -> Halves {
+    // SAFETY: arithmetic in registers.
+    unsafe {
+        let (a, b) = (_mm256_slli_epi16(high.0, SHIFT), _mm256_slli_epi16(high.1, SHIFT));
+        (_mm256_or_si256(low.0, a), _mm256_or_si256(low.1, b))
+    }
 }
 
 /// The table's bytes at the given indices.
-#[inline]
-#[target_feature(enable = "avx2")]
-fn look_up(table: &[u8; 16], indices: (__m256i, __m256i)) -> (__m256i, __m256i) {
+#[inline(always)]
+unsafe fn look_up(table: &[u8; 16], indices: Halves) -> Halves {
     // SAFETY: 16 bytes are read from an array of them.
-    let table = unsafe { _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast())) };
-    (_mm256_shuffle_epi8(table, indices.0), _mm256_shuffle_epi8(table, indices.1))
+    unsafe {
+        let table = _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast()));
+        (_mm256_shuffle_epi8(table, indices.0), _mm256_shuffle_epi8(table, indices.1))
+    }
 }
 
 /// Sets bit 4 of value `i` to bit `i` of the four bytes at `a`, and of the other row at `b`.
-#[inline]
-#[target_feature(enable = "avx2")]
-unsafe fn add_fifth_bits(v: (__m256i, __m256i), a: *const u8, b: *const u8) -> (__m256i, __m256i) {
+#[inline(always)]
+unsafe fn add_fifth_bits(v: Halves, a: *const u8, b: *const u8) -> Halves {
     // SAFETY: the caller's bytes.
-    let (a, b) = unsafe { (a.cast::<i32>().read_unaligned(), b.cast::<i32>().read_unaligned()) };
-    let bits = _mm256_inserti128_si256(_mm256_set1_epi32(a), _mm_set1_epi32(b), 1);
-    let each = _mm256_set1_epi64x(0x8040_2010_0804_0201_u64 as i64);
-    let sixteen = _mm256_set1_epi8(16);
-    let add = |v, first: i64, second: i64| {
+    unsafe {
+        let (a, b) = (a.cast::<i32>().read_unaligned(), b.cast::<i32>().read_unaligned());
+        let bits = _mm256_inserti128_si256(_mm256_set1_epi32(a), _mm_set1_epi32(b), 1);
+        (fifth_bits(v.0, bits, 0), fifth_bits(v.1, bits, 2))
+    }
+}
+
+/// The same for one half of the values, whose bits start at byte `first` of each four bytes.
+#[inline(always)]
+unsafe fn fifth_bits(v: __m256i, bits: __m256i, first: i64) -> __m256i {
+    // Eight times the same byte.
+    let (first, second) = (first * 0x0101_0101_0101_0101, (first + 1) * 0x0101_0101_0101_0101);
+    // SAFETY: arithmetic in registers.
+    unsafe {
+        let each = _mm256_set1_epi64x(0x8040_2010_0804_0201_u64 as i64);
         let bytes = _mm256_set_epi64x(second, first, second, first);
         let spread = _mm256_and_si256(_mm256_shuffle_epi8(bits, bytes), each);
         let set = _mm256_cmpeq_epi8(spread, each);
-        _mm256_or_si256(v, _mm256_and_si256(set, sixteen))
-    };
-    let second = 0x0101_0101_0101_0101;
-    (add(v.0, 0, second), add(v.1, 2 * second, 3 * second))
+        _mm256_or_si256(v, _mm256_and_si256(set, _mm256_set1_epi8(16)))
+    }
 }
 
 macro_rules! linear {
@@ -118,9 +130,8 @@ macro_rules! linear {
         impl Load for $name {
             const LINEAR: bool = true;
 
-            #[inline]
-            #[target_feature(enable = "avx2")]
-            unsafe fn pair(a: *const u8, b: *const u8, block: usize) -> (__m256i, __m256i) {
+            #[inline(always)]
+            unsafe fn pair(a: *const u8, b: *const u8, block: usize) -> Halves {
                 let at = block * BLOCK;
                 // SAFETY: the rows have that block, one byte a value.
                 unsafe { load_halves(a, b, at) }
@@ -150,9 +161,8 @@ macro_rules! direct {
     };
     ($name:ty, $scales:expr, |$a:ident, $b:ident, $block:ident| $body:expr) => {
         impl Load for $name {
-            #[inline]
-            #[target_feature(enable = "avx2")]
-            unsafe fn pair($a: *const u8, $b: *const u8, $block: usize) -> (__m256i, __m256i) {
+            #[inline(always)]
+            unsafe fn pair($a: *const u8, $b: *const u8, $block: usize) -> Halves {
                 // SAFETY: the rows have that block, and only its bytes are read.
                 unsafe { $body }
             }

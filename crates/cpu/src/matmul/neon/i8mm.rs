@@ -20,7 +20,7 @@ pub(super) struct NeonI8mm;
 impl<F: Load> Kernel<F> for NeonI8mm {
     const ROWS: usize = ROWS;
     const TILE: usize = 4;
-    const MOST_DIRECT: usize = 3;
+    const MOST_DIRECT: usize = 2;
     const LINEAR: bool = F::LINEAR;
 
     unsafe fn values(row: &Row<'_>, out: &mut [u8]) {
