@@ -57,7 +57,7 @@ fn measure(
     cols: usize,
     batch: usize,
 ) -> Result<(), Box<dyn std::error::Error>> {
-    if cols % dtype.block_len() != 0 {
+    if !cols.is_multiple_of(dtype.block_len()) {
         return Ok(());
     }
     let matrix = Matrix::new(tensor(dtype, rows, cols)?)?;
