@@ -23,7 +23,7 @@ mod sampling;
 mod sequences;
 mod session;
 
-pub use baton_text::Message;
+pub use baton_text::{ChatTemplate, Message, RenderOptions};
 pub use cancel::CancelToken;
 pub use chat::{Chat, ChatAnswer};
 pub use engine::{Engine, ModelTraits};

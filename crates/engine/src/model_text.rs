@@ -4,6 +4,7 @@ use std::path::Path;
 
 use baton_models::{Model, Source};
 use baton_text::{ChatTemplates, Tokenizer};
+use baton_weights::GgufFile;
 
 use crate::{Error, Result, Sampling};
 
@@ -26,7 +27,7 @@ impl ModelText {
     pub fn of(model: &Model) -> Result<Self> {
         match model.source() {
             Source::Gguf(file) => {
-                let tokenizer = Tokenizer::from_gguf(file.metadata())?;
+                let tokenizer = gguf_tokenizer(file)?;
                 let templates = ChatTemplates::from_gguf(file.metadata(), &tokenizer)?;
                 let sampling = Sampling::from_gguf(file.metadata());
                 Ok(ModelText { tokenizer, templates, sampling })
@@ -39,6 +40,19 @@ impl ModelText {
             }
             _ => Err(Error::NoTokenizer),
         }
+    }
+}
+
+/// The tokenizer in the file; if there is none that is known, the `tokenizer.json` beside it.
+fn gguf_tokenizer(file: &GgufFile) -> Result<Tokenizer> {
+    use baton_text::Error::{Metadata, Unsupported};
+    let beside = file.paths().next().map(|path| path.with_file_name("tokenizer.json"));
+    match (Tokenizer::from_gguf(file.metadata()), beside.filter(|path| path.is_file())) {
+        (Err(error @ (Metadata(_) | Unsupported { .. })), Some(path)) => {
+            tracing::warn!("{error}; {} is used instead", path.display());
+            Ok(Tokenizer::from_json_file(path)?)
+        }
+        (other, _) => Ok(other?),
     }
 }
 

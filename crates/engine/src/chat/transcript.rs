@@ -72,3 +72,71 @@ impl Transcript {
         self.marks.push(Mark { ids: self.ids.len(), text: self.text.len() });
     }
 }
+
+#[cfg(test)]
+#[path = "../../tests/common/tokenizer.rs"]
+#[allow(dead_code)]
+mod tiny_tokenizer;
+
+#[cfg(test)]
+mod tests {
+    use super::tiny_tokenizer::{END, tokenizer};
+    use super::*;
+
+    /// `t` and `h` apart, where the tokenizer has a token for both.
+    const T_H: [u32; 2] = [83, 71];
+    const TH: u32 = 259;
+
+    fn answered(prompt: &str, answer: &[u32]) -> Transcript {
+        let tokenizer = tokenizer();
+        let mut transcript = Transcript::default().continued(&tokenizer, prompt.into()).unwrap();
+        assert_eq!(transcript.ids(), tokenizer.encode(prompt, false).unwrap());
+        answer.iter().for_each(|&id| transcript.push(&tokenizer, id));
+        transcript
+    }
+
+    fn next(transcript: &Transcript, rendered: &str) -> Vec<u32> {
+        let next = transcript.continued(&tokenizer(), rendered.into()).unwrap();
+        assert_eq!(tokenizer().decode(next.ids(), false), rendered);
+        next.ids().to_vec()
+    }
+
+    #[test]
+    fn the_models_own_spelling_is_kept() {
+        let transcript = answered("<|start|>go<|end|>", &[T_H[0], T_H[1], TH]);
+        let ids = next(&transcript, "<|start|>go<|end|>thth<|end|>on");
+        let start = transcript.ids().len();
+        assert_eq!(ids[..start], *transcript.ids());
+        assert_eq!(ids[start], END);
+    }
+
+    #[test]
+    fn an_edited_answer_is_kept_as_far_as_it_is_the_same() {
+        let transcript = answered("<|start|>", &[T_H[0], T_H[1], 78, T_H[0], T_H[1]]);
+        let ids = next(&transcript, "<|start|>thox<|end|>");
+        assert_eq!(ids, [256, T_H[0], T_H[1], 78, 87, END]);
+    }
+
+    #[test]
+    fn a_token_that_reaches_over_the_end_is_respelled() {
+        // The answer ended with `t`, and the template goes on with `h`.
+        let transcript = answered("<|start|>", &[78, T_H[0]]);
+        assert_eq!(next(&transcript, "<|start|>oth"), [256, 78, TH]);
+    }
+
+    #[test]
+    fn nothing_is_kept_behind_a_token_that_is_not_in_the_text() {
+        let transcript = answered("<|start|>", &[T_H[0], T_H[1], 261, T_H[0], T_H[1]]);
+        assert_eq!(next(&transcript, "<|start|>thth<|end|>"), [256, T_H[0], T_H[1], TH, END]);
+    }
+
+    #[test]
+    fn bytes_of_one_character_are_not_torn_apart() {
+        let tokenizer = tokenizer();
+        let bytes = tokenizer.encode("日", false).unwrap();
+        assert_eq!(bytes.len(), 3);
+        let transcript = answered("<|start|>", &[&T_H[..], &bytes[..2]].concat());
+        let ids = next(&transcript, "<|start|>th\u{65e5}x");
+        assert_eq!(ids, [&[256][..], &T_H, &bytes, &[87]].concat());
+    }
+}

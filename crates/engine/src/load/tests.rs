@@ -1,4 +1,5 @@
 use baton_graph::testing::{Tiny, random_weights};
+use baton_graph::{Batch, Rows, SeqId, Unit};
 
 use super::*;
 
@@ -23,4 +24,23 @@ fn what_cannot_be_allocated_is_refused_and_what_is_mapped_is_not() {
     let short = MemoryPlan { available: Some(59), ..plan };
     assert!(matches!(check_memory(&short), Err(Error::Memory { plan }) if plan == short));
     assert!(check_memory(&MemoryPlan { available: None, ..short }).is_ok());
+}
+
+#[test]
+fn the_plan_is_what_is_taken() {
+    let graph = Tiny { head_dim: 64, ..Tiny::default() }.graph().unwrap();
+    let weights = random_weights(&graph, 1);
+    let limits = Limits { context: 256, kv_tokens: 1024, batch_tokens: 256 };
+    let cpu = Cpu::new(CpuOptions { threads: Some(1), ..CpuOptions::default() }).unwrap();
+    let mut executor = cpu.compile(&graph, &weights, limits).unwrap();
+    // Storage may be taken as it is needed: fill it.
+    for seq in 0..4 {
+        executor.forward(&Batch::one(SeqId(seq), vec![1; 256], Rows::Last)).unwrap();
+    }
+    let (plan, usage) = (memory_plan(&graph, &weights, &limits), executor.usage());
+    assert_eq!(plan.weights, usage.weight_bytes as u64);
+    let ratio = plan.kv as f64 / usage.kv_bytes as f64;
+    assert!((0.95..=1.05).contains(&ratio), "KV cache: {plan:?}, {usage:?}");
+    let ratio = plan.scratch as f64 / usage.scratch_bytes as f64;
+    assert!((0.5..=2.0).contains(&ratio), "scratch: {plan:?}, {usage:?}");
 }

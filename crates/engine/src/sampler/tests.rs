@@ -46,7 +46,6 @@ fn expected(sampling: &Sampling, logits: &[f32]) -> BTreeMap<u32, f64> {
             break;
         }
     }
-    let probabilities = softmax(&order, 1.0);
     order.truncate(kept);
     let least = f64::from(sampling.min_p.unwrap()) * probabilities[0];
     let kept = probabilities[..order.len()].iter().filter(|&&p| p >= least).count();
@@ -139,6 +138,8 @@ fn the_same_seed_draws_the_same_tokens() {
     };
     assert_eq!(draw(7), draw(7));
     assert_ne!(draw(7), draw(8));
+    // Fixed for all time and on every platform.
+    assert_eq!(draw(42)[..8], [67, 94, 43, 62, 27, 16, 29, 81]);
 }
 
 #[test]

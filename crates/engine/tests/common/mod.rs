@@ -1,18 +1,17 @@
 //! Small engines for tests.
 #![allow(dead_code)]
 
+#[path = "tokenizer.rs"]
+mod tiny_tokenizer;
+
 use std::sync::Arc;
 
 use baton_engine::{Engine, Event, GenerateOptions, ModelTraits, Sampling, Session, Summary};
 use baton_graph::reference::Reference;
 use baton_graph::testing::{Tiny, random_weights};
 use baton_graph::{Executor, Limits, Unit};
-use baton_text::Tokenizer;
 
-/// The byte-level vocabulary, a few merges and control tokens.
-pub const VOCAB: usize = 264;
-/// `<|end|>`, which ends an answer.
-pub const END: u32 = 257;
+pub use tiny_tokenizer::{END, VOCAB, tokenizer};
 
 pub fn limits(context: usize) -> Limits {
     Limits { context, kv_tokens: context, batch_tokens: 16 }
@@ -39,46 +38,25 @@ pub fn text_engine(limits: Limits) -> Engine {
     Engine::new(executor(limits), ModelTraits { tokenizer, end_tokens, ..Default::default() })
 }
 
-/// Ids 0 to 255 are the bytes in GPT-2's order of characters, 256 and on control tokens and merges.
-pub fn tokenizer() -> Tokenizer {
-    let mut alphabet: Vec<char> = ('!'..='~').chain('¡'..='¬').chain('®'..='ÿ').collect();
-    alphabet.extend((0x100..).filter_map(char::from_u32).take(256 - alphabet.len()));
-    let mut vocab: serde_json::Map<String, serde_json::Value> =
-        alphabet.iter().enumerate().map(|(id, c)| (c.to_string(), id.into())).collect();
-    for (token, id) in [("Ġa", 258), ("th", 259), ("in", 260)] {
-        vocab.insert(token.into(), id.into());
-    }
-    let special = |id: u32, content: &str| {
-        serde_json::json!({
-            "id": id, "content": content, "special": true, "single_word": false,
-            "lstrip": false, "rstrip": false, "normalized": false,
-        })
-    };
-    let json = serde_json::json!({
-        "version": "1.0",
-        "added_tokens": [
-            special(256, "<|start|>"), special(END, "<|end|>"),
-            special(261, "<|a|>"), special(262, "<|b|>"), special(263, "<|c|>"),
-        ],
-        "pre_tokenizer": {
-            "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false,
-            "use_regex": false,
-        },
-        "decoder": { "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false,
-            "use_regex": false },
-        "model": {
-            "type": "BPE", "vocab": vocab, "merges": [["Ġ", "a"], ["t", "h"], ["i", "n"]],
-        },
-    });
-    Tokenizer::from_json_bytes(json.to_string().as_bytes()).unwrap()
-}
-
 pub fn greedy(max_tokens: usize) -> GenerateOptions {
     GenerateOptions {
         sampling: Sampling::greedy(),
         max_tokens: Some(max_tokens),
         ..GenerateOptions::default()
     }
+}
+
+/// Tokens drawn from all of the vocabulary: bytes of every kind, whole characters or not.
+pub fn wild(max_tokens: usize) -> GenerateOptions {
+    let sampling = Sampling {
+        temperature: Some(20.0),
+        top_k: Some(0),
+        top_p: Some(1.0),
+        min_p: Some(0.0),
+        seed: Some(1),
+        ..Sampling::default()
+    };
+    GenerateOptions { sampling, ..greedy(max_tokens) }
 }
 
 /// The tokens of an answer, its text and its summary.

@@ -1,5 +1,7 @@
 //! Real models, where they are: the folder `models` in the one that BATON_TEST_DATA names.
 
+#![allow(dead_code)]
+
 use std::path::PathBuf;
 
 pub const SMOLLM2: &str = "SmolLM2-135M-Instruct.Q4_1.gguf";
