@@ -24,7 +24,9 @@ use clap::Parser;
 fn main() -> ExitCode {
     panic::set_hook(Box::new(|info| {
         let place = info.location().map(|at| format!(" at {at}")).unwrap_or_default();
-        let what = info.payload_as_str().unwrap_or("for an unknown reason");
+        let payload = info.payload();
+        let text = payload.downcast_ref::<String>().map(String::as_str);
+        let what = text.or(payload.downcast_ref::<&str>().copied()).unwrap_or("no reason is known");
         failure::say(
             &format!("baton {} has a bug{place}: {what}", env!("CARGO_PKG_VERSION")),
             Some("please report this line, with the command that you gave, to the developers"),

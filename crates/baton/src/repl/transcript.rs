@@ -104,7 +104,8 @@ impl Transcript {
             );
         }
         let is_turn = |(i, turn): (usize, &Turn)| (turn.role == Speaker::User) == (i % 2 == 0);
-        if chat.messages.len() % 2 != 0 || !chat.messages.iter().enumerate().all(is_turn) {
+        if !chat.messages.len().is_multiple_of(2) || !chat.messages.iter().enumerate().all(is_turn)
+        {
             bail!("{} is no saved chat: user and assistant do not take turns", here());
         }
         Ok(chat)
