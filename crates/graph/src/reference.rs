@@ -188,6 +188,15 @@ impl Interpreter {
         Ok(out)
     }
 
+    /// Checks that the storage has room for so many tokens more.
+    fn check_room(&self, new: usize) -> Result<(), ExecError> {
+        let free = self.limits.kv_tokens.saturating_sub(self.usage().kv_tokens);
+        match new.checked_sub(free) {
+            None | Some(0) => Ok(()),
+            Some(needed) => Err(ExecError::OutOfPages { needed, free, page_tokens: 1 }),
+        }
+    }
+
     /// Rows of the embedding table, which bound the token ids.
     fn input_vocab(&self) -> usize {
         let table = self.graph.nodes().iter().find_map(|node| match node.op {
@@ -224,11 +233,7 @@ impl Executor for Interpreter {
                 return Err(ExecError::ContextFull { seq, len, new, context });
             }
         }
-        let free = self.limits.kv_tokens.saturating_sub(self.usage().kv_tokens);
-        if batch.tokens() > free {
-            let needed = batch.tokens() - free;
-            return Err(ExecError::OutOfPages { needed, free, page_tokens: 1 });
-        }
+        self.check_room(batch.tokens())?;
         self.run(batch)
     }
 
@@ -259,8 +264,10 @@ impl Executor for Interpreter {
             let text = format!("cannot copy {len} tokens of {from}, which holds {held}, to {to}");
             return Err(ExecError::Invalid(text));
         }
-        let cache = self.caches.get(&from).cloned().unwrap_or_default();
-        self.caches.insert(to, cache);
+        match self.caches.get(&from).cloned() {
+            Some(cache) => self.caches.insert(to, cache),
+            None => self.caches.remove(&to),
+        };
         self.truncate(to, len)
     }
 
@@ -302,6 +309,7 @@ impl Executor for Interpreter {
         if len + new > context {
             return Err(ExecError::ContextFull { seq, len, new, context });
         }
+        self.check_room(new)?;
         let fresh = self.new_cache();
         let cache = self.caches.entry(seq).or_insert(fresh);
         for (layer, cached) in cache.iter_mut().enumerate() {

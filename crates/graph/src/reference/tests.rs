@@ -89,6 +89,16 @@ fn copies_and_truncations_share_a_prefix() {
 }
 
 #[test]
+fn a_copy_of_nothing_is_nothing() {
+    let (mut executor, ..) = executor(&Tiny::default(), LIMITS);
+    executor.forward(&Batch::one(B, vec![1; 3], Rows::None)).unwrap();
+    executor.copy(A, B, 0).unwrap();
+    assert_eq!(executor.len(B), 0);
+    executor.forward(&Batch::one(B, vec![1; 3], Rows::Last)).unwrap();
+    assert_eq!(executor.len(B), 3);
+}
+
+#[test]
 fn impossible_batches_are_errors_that_change_nothing() {
     let limits = Limits { context: 8, kv_tokens: 10, batch_tokens: 6 };
     let (mut executor, ..) = executor(&Tiny::default(), limits);
@@ -98,6 +108,8 @@ fn impossible_batches_are_errors_that_change_nothing() {
     assert!(matches!(forward(B, 5), Err(ExecError::OutOfPages { needed: 1, free: 4, .. })));
     assert!(matches!(forward(B, 7), Err(ExecError::BatchTooLarge { .. })));
     assert!(matches!(forward(B, 0), Err(ExecError::Invalid(_))));
+    let six = executor.export_kv(A, 0..6).unwrap();
+    assert!(matches!(executor.import_kv(B, 0, &six), Err(ExecError::OutOfPages { .. })));
     let unknown = executor.forward(&Batch::one(A, vec![97], Rows::Last));
     assert!(matches!(unknown, Err(ExecError::UnknownToken { token: 97, vocab: 97 })));
     assert_eq!((executor.len(A), executor.len(B)), (6, 0));
