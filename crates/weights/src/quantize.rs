@@ -19,8 +19,12 @@ impl Tensor {
         shape: &[usize],
         values: &[f32],
     ) -> Result<Self> {
-        let blocks = values.len() / dtype.block_len() * dtype.block_len();
-        Tensor::new(name, dtype, shape, quantize_blocks(dtype, &values[..blocks])?.into())
+        let name = name.into();
+        if !values.len().is_multiple_of(dtype.block_len()) {
+            let problem = format!("{} values are no whole blocks of {dtype}", values.len());
+            return Err(Error::Tensor { name, problem });
+        }
+        Tensor::new(name, dtype, shape, quantize_blocks(dtype, values)?.into())
     }
 }
 

@@ -20,6 +20,10 @@ use fused::Source;
 use header::Entry;
 use mlx::Quantization;
 
+/// What others call a layer's packed weight, and who they are.
+const PACKED: [(&str, &str); 2] =
+    [("qweight", "GPTQ or AWQ"), ("weight_packed", "compressed-tensors")];
+
 /// An open checkpoint.
 ///
 /// Tensors that a format spreads over several names are one here: MLX's `X.weight`, `X.scales` and
@@ -181,11 +185,13 @@ impl Checkpoint {
             return Ok(*source);
         }
         let name = name.to_owned();
-        // GPTQ's and AWQ's name for a packed weight.
-        if self.stored.contains_key(&format!("{}.qweight", layer_of(&name))) {
-            return Err(Error::UnsupportedType { name, dtype: "GPTQ or AWQ".to_owned() });
-        }
-        Err(Error::MissingTensor { name })
+        let foreign = PACKED
+            .iter()
+            .find(|(suffix, _)| self.stored.contains_key(&format!("{}.{suffix}", layer_of(&name))));
+        Err(match foreign {
+            Some((_, dtype)) => Error::UnsupportedType { name, dtype: (*dtype).to_owned() },
+            None => Error::MissingTensor { name },
+        })
     }
 
     fn entry(&self, stored_name: &str) -> Result<&Entry> {

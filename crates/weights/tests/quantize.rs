@@ -44,7 +44,7 @@ fn what_cannot_be_encoded_is_an_error() {
         let error = Tensor::quantize("x", dtype, &[256], &values).unwrap_err();
         assert!(matches!(error, Error::CannotQuantize { .. }), "{error}");
     }
-    for shape in [&[2, 64][..], &[255], &[8, 31], &[usize::MAX, 32]] {
+    for shape in [&[2, 64][..], &[96], &[255], &[8, 31], &[usize::MAX, 32]] {
         let error = Tensor::quantize("x", DType::Q8_0, shape, &values[..100]).unwrap_err();
         assert!(matches!(error, Error::Tensor { .. }), "{error}");
     }

@@ -202,17 +202,6 @@ impl Metadata {
         self.typed(key, "a list of whole numbers from 0", |v| whole_numbers(v.as_array()?))
     }
 
-    /// A list of truth values, if the key is there.
-    ///
-    /// # Errors
-    /// If the value is no list of truth values.
-    pub fn opt_bools(&self, key: &str) -> Result<Option<&[bool]>> {
-        self.typed(key, "a list of truth values", |v| match v.as_array()? {
-            Array::Bool(v) => Some(v.as_slice()),
-            _ => None,
-        })
-    }
-
     fn typed<'a, T>(
         &'a self,
         key: &str,
