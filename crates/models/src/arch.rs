@@ -8,7 +8,7 @@ mod qwen;
 mod smollm3;
 
 use crate::config::ModelConfig;
-use crate::hyper::Hyper;
+use crate::hyper::{Defaults, Hyper};
 use crate::loader::Loader;
 use crate::names::{self, Names, Table};
 use crate::source::Source;
@@ -29,8 +29,8 @@ pub(crate) struct Family {
     pub(crate) gguf_names: Table,
     /// Sets what differs from the common config.
     pub(crate) configure: fn(&Hyper<'_>, &mut ModelConfig) -> Result<()>,
-    /// Values of keys that `config.json` may leave out.
-    pub(crate) defaults: &'static [(&'static str, f64)],
+    /// Values of keys that files may leave out.
+    pub(crate) defaults: Defaults,
     /// Rearranges tensors of a checkpoint that do not lie as the graph wants them.
     pub(crate) prepare: Option<fn(&mut Loader<'_>, &ModelConfig) -> Result<()>>,
 }

@@ -113,7 +113,7 @@ impl ModelConfig {
         }
         let tied = match h.bool_opt(hyper::TIED)? {
             Some(tied) => tied,
-            None => h.is_gguf() && !has_head,
+            None => !has_head,
         };
         let config = ModelConfig {
             vocab,
@@ -132,8 +132,8 @@ impl ModelConfig {
                 Some(scale) if scale != 0.0 => scale as f32,
                 _ => (head_dim as f32).powf(-0.5),
             },
-            attention_softcap: h.f64_opt(hyper::ATTENTION_SOFTCAP)?.map(|cap| cap as f32),
-            logit_softcap: h.f64_opt(hyper::LOGIT_SOFTCAP)?.map(|cap| cap as f32),
+            attention_softcap: h.softcap(hyper::ATTENTION_SOFTCAP)?,
+            logit_softcap: h.softcap(hyper::LOGIT_SOFTCAP)?,
             qk_norm: false,
             post_norms: false,
             sinks: false,

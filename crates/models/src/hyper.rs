@@ -46,12 +46,15 @@ pub(crate) const EXPERTS: Key = key("num_experts", "expert_count");
 pub(crate) const EXPERTS_USED: Key = key("num_experts_per_tok", "expert_used_count");
 pub(crate) const EXPERT_FFN: Key = key("moe_intermediate_size", "expert_feed_forward_length");
 
+/// Values of keys that files of an architecture may leave out.
+pub(crate) type Defaults = &'static [(Key, f64)];
+
 /// The hyperparameters of one model, or one object nested in them.
 #[derive(Clone, Copy)]
 pub(crate) struct Hyper<'a> {
     form: Form<'a>,
     architecture: &'a str,
-    defaults: &'static [(&'static str, f64)],
+    defaults: Defaults,
 }
 
 #[derive(Clone, Copy)]
@@ -73,16 +76,13 @@ enum Item {
 
 impl<'a> Hyper<'a> {
     /// Those of `config.json`; `defaults` are used for what it leaves out.
-    pub(crate) fn json(
-        config: &'a Json,
-        architecture: &'a str,
-        defaults: &'static [(&'static str, f64)],
-    ) -> Self {
+    pub(crate) fn json(config: &'a Json, architecture: &'a str, defaults: Defaults) -> Self {
         Hyper { form: Form::Json(config), architecture, defaults }
     }
 
-    pub(crate) fn gguf(metadata: &'a Metadata, architecture: &'a str) -> Self {
-        Hyper { form: Form::Gguf(metadata), architecture, defaults: &[] }
+    /// Those of a GGUF file; `defaults` are used for what it leaves out.
+    pub(crate) fn gguf(metadata: &'a Metadata, architecture: &'a str, defaults: Defaults) -> Self {
+        Hyper { form: Form::Gguf(metadata), architecture, defaults }
     }
 
     pub(crate) fn is_gguf(&self) -> bool {
@@ -131,6 +131,17 @@ impl<'a> Hyper<'a> {
     pub(crate) fn f64_opt(&self, key: Key) -> Result<Option<f64>> {
         let Some(item) = self.get(key) else { return Ok(None) };
         self.number(key, &item).map(Some)
+    }
+
+    /// The sliding window, which GGUF states as 0 where there is none.
+    pub(crate) fn window(&self) -> Result<Option<usize>> {
+        Ok(self.usize_opt(WINDOW)?.filter(|window| *window > 0 || !self.is_gguf()))
+    }
+
+    /// A soft cap, which GGUF states as 0 where there is none.
+    pub(crate) fn softcap(&self, key: Key) -> Result<Option<f32>> {
+        let cap = self.f64_opt(key)?.filter(|cap| *cap != 0.0 || !self.is_gguf());
+        Ok(cap.map(|cap| cap as f32))
     }
 
     pub(crate) fn bool_opt(&self, key: Key) -> Result<Option<bool>> {
@@ -202,22 +213,35 @@ impl<'a> Hyper<'a> {
         }
     }
 
-    fn get(&self, key: Key) -> Option<Item> {
+    /// Whether the file has the key, be it with null.
+    pub(crate) fn states(&self, key: Key) -> bool {
         match self.form {
+            Form::Json(config) => config.get(key.json).is_some(),
+            Form::Gguf(metadata) => metadata.has(&self.name(key)),
+        }
+    }
+
+    fn get(&self, key: Key) -> Option<Item> {
+        let stated = match self.form {
             Form::Json(config) if !key.json.is_empty() => match config.get(key.json) {
-                None => self.default(key),
-                Some(Json::Null) => None,
-                Some(value) => Some(json_item(value)),
+                // Said to be absent, which no default makes good.
+                Some(Json::Null) => return None,
+                value => value.map(json_item),
             },
             Form::Gguf(metadata) if !key.gguf.is_empty() => {
                 metadata.get(&self.name(key)).map(gguf_item)
             }
-            _ => None,
-        }
+            _ => return None,
+        };
+        stated.or_else(|| self.default(key))
     }
 
     fn default(&self, key: Key) -> Option<Item> {
-        let (_, value) = self.defaults.iter().find(|(name, _)| *name == key.json)?;
+        let same = |default: Key| match self.form {
+            Form::Json(_) => default.json == key.json,
+            Form::Gguf(_) => default.gguf == key.gguf,
+        };
+        let (_, value) = self.defaults.iter().find(|(default, _)| same(*default))?;
         let whole = value.fract() == 0.0;
         Some(if whole { Item::Int(*value as i128) } else { Item::Float(*value) })
     }

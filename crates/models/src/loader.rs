@@ -107,7 +107,11 @@ impl<'a> Loader<'a> {
         let stem = self.names.stem(slot, layer).unwrap_or_else(|| names::canonical(slot, layer));
         let mut qualified = self.source.qualified(slot, &stem);
         let name = format!("{}.weight", qualified.swap_remove(0));
-        baton_weights::Error::MissingTensor { name }.into()
+        // The file may hold it in a form that is not read, and say which.
+        match self.source.tensor(&name) {
+            Err(error) => error,
+            Ok(_) => baton_weights::Error::MissingTensor { name }.into(),
+        }
     }
 
     /// Products of `x` with several matrices of `cols` columns, which the file may keep as one.

@@ -124,18 +124,26 @@ fn json_scaling(h: &Hyper<'_>, s: &Hyper<'_>, config: &ModelConfig) -> Result<Ro
 fn read_gguf(h: &Hyper<'_>, config: &ModelConfig, kind: Kind) -> Result<RopeConfig> {
     let rotary_dim = h.usize_opt(hyper::ROTARY_DIM)?.unwrap_or(config.head_dim);
     if kind == Kind::Local {
-        // Converters write the local base for few models, all others have this one.
-        let theta = h.f64_opt(gguf("rope.freq_base_swa"))?.unwrap_or(10000.0);
+        // Few files state the local base, those by Ollama under a name of their own.
+        let theta = match h.f64_opt(gguf("rope.freq_base_swa"))? {
+            Some(theta) => theta,
+            None => h.f64_opt(gguf("rope.local.freq_base"))?.unwrap_or(10000.0),
+        };
         return Ok(RopeConfig { theta, rotary_dim, scaling: RopeScaling::None });
     }
     let theta = h.f64_opt(hyper::ROPE_THETA)?.unwrap_or(10000.0);
     let named = h.text_opt(gguf("rope.scaling.type"))?;
     let scaling = match named.as_deref() {
-        // The spelling before there were types.
-        None => match h.f64_opt(gguf("rope.scale_linear"))? {
-            Some(factor) if factor != 1.0 => RopeScaling::Linear { factor },
-            _ => RopeScaling::None,
-        },
+        None => {
+            // A factor alone is linear's, as under the name it had before there were types.
+            let factor = match h.f64_opt(FACTOR)? {
+                Some(factor) => Some(factor),
+                None => h.f64_opt(gguf("rope.scale_linear"))?,
+            };
+            // 0 says that there is none.
+            let factor = factor.filter(|factor| *factor != 0.0 && *factor != 1.0);
+            factor.map_or(RopeScaling::None, |factor| RopeScaling::Linear { factor })
+        }
         Some("none") => RopeScaling::None,
         // To be filled from tensors; without them no table can be made, and the check says so.
         Some("longrope") => RopeScaling::LongRope {

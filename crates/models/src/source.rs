@@ -58,7 +58,7 @@ impl Source {
         if !path.exists() {
             return Err(no_model(path, "there is nothing at this path"));
         }
-        if path.is_dir() && !path.join("config.json").exists() {
+        if path.is_dir() && !is_checkpoint(path)? {
             return Ok(Source::Gguf(GgufFile::open(only_gguf(path)?)?));
         }
         if path.is_file() && is_gguf(path)? {
@@ -223,7 +223,7 @@ impl Source {
     /// The hyperparameters.
     pub(crate) fn hyperparameters<'a>(&'a self, name: &'a str, family: &Family) -> Hyper<'a> {
         match self {
-            Source::Gguf(file) => Hyper::gguf(file.metadata(), name),
+            Source::Gguf(file) => Hyper::gguf(file.metadata(), name, family.defaults),
             Source::Checkpoint { files, .. } => {
                 // A multimodal model has its language model's config inside its own.
                 let config = files.config();
@@ -275,18 +275,33 @@ fn card_licence(card: &str) -> Option<String> {
     (!value.is_empty()).then(|| value.to_owned())
 }
 
+/// True for a folder with `config.json`, unless what lies beside it is GGUF.
+fn is_checkpoint(folder: &Path) -> Result<bool> {
+    let has = |extension: &str| -> Result<bool> {
+        Ok(file_names(folder)?.iter().any(|name| name.ends_with(extension)))
+    };
+    Ok(folder.join("config.json").exists() && (has(".safetensors")? || !has(".gguf")?))
+}
+
+fn file_names(folder: &Path) -> Result<Vec<String>> {
+    let io = |source| baton_weights::Error::Io { path: folder.into(), source };
+    let entries = std::fs::read_dir(folder).map_err(io)?;
+    let name = |entry: std::io::Result<std::fs::DirEntry>| {
+        Ok(entry.map_err(io)?.file_name().to_string_lossy().into_owned())
+    };
+    entries.map(name).collect()
+}
+
 /// The one GGUF file, or the first part of the one split file, in a folder.
 fn only_gguf(folder: &Path) -> Result<PathBuf> {
-    let io = |source| baton_weights::Error::Io { path: folder.into(), source };
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir(folder).map_err(io)? {
-        let path = entry.map_err(io)?.path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let is_model = |name: &String| {
         let later_part = name.contains("-of-") && !name.contains("-00001-of-");
-        if name.ends_with(".gguf") && !later_part {
-            found.push(path);
-        }
-    }
+        // A multimodal model's other half.
+        let projector = name.contains("mmproj");
+        name.ends_with(".gguf") && !later_part && !projector
+    };
+    let names = file_names(folder)?.into_iter().filter(is_model);
+    let mut found: Vec<PathBuf> = names.map(|name| folder.join(name)).collect();
     found.sort();
     match found.len() {
         0 => Err(no_model(folder, "has neither config.json nor a GGUF file")),

@@ -5,6 +5,8 @@
 
 use std::path::{Path, PathBuf};
 
+use baton_weights::{GgufFile, GgufWriter, Metadata, Value};
+
 /// One prompt of one golden model file.
 #[derive(Clone, Debug)]
 pub struct Golden {
@@ -58,6 +60,36 @@ pub fn goldens() -> Vec<Golden> {
         .filter(|path| path.join("expected.json").exists())
         .flat_map(|path| read(path))
         .collect()
+}
+
+/// The GGUF file at `path` with some keys of its metadata replaced, or taken out by `None`.
+///
+/// # Panics
+/// If the file cannot be read.
+pub fn gguf_with(path: &Path, changes: &[(&str, Option<Value>)]) -> GgufFile {
+    let file = GgufFile::open(path).expect("the file opens");
+    let kept = |key: &str| changes.iter().all(|(changed, _)| *changed != key);
+    let mut metadata: Metadata = file
+        .metadata()
+        .iter()
+        .filter(|(key, _)| kept(key))
+        .map(|(key, value)| (key, value.clone()))
+        .collect();
+    for (key, value) in changes {
+        if let Some(value) = value {
+            metadata.insert(*key, value.clone());
+        }
+    }
+    let tensors: Vec<_> = file
+        .tensors()
+        .iter()
+        .map(|t| (t.name(), t.dtype().expect("a known type"), t.shape().to_vec()))
+        .collect();
+    let mut writer = GgufWriter::new(Vec::new(), &metadata, &tensors).expect("a header");
+    for (name, ..) in &tensors {
+        writer.tensor(file.tensor(name).expect("is there").data()).expect("fits");
+    }
+    GgufFile::from_bytes(writer.finish().expect("all written")).expect("reads back")
 }
 
 fn read(folder: &Path) -> Vec<Golden> {

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use baton_graph::reference;
-use baton_models::testing::{Golden, goldens};
-use baton_models::{BuildOptions, Model, Source};
-use baton_weights::Checkpoint;
+use baton_models::testing::{Golden, gguf_with, goldens};
+use baton_models::{BuildOptions, Model, ModelConfig, RopeScaling, Source};
+use baton_weights::{Checkpoint, Value};
 use serde_json::{Value as Json, json};
 
 fn folder(name: &str) -> PathBuf {
@@ -133,6 +133,89 @@ fn stacked_experts_as_mlx_writes_them() {
 }
 
 #[test]
+fn gemma_3_as_ollama_writes_it() {
+    let path = folder("gemma3/model.gguf");
+    let f32 = |value: f32| Some(Value::F32(value));
+    let changes = [
+        ("gemma3.rope.freq_base", None),
+        ("gemma3.rope.scaling.type", None),
+        ("gemma3.rope.scaling.factor", None),
+        ("gemma3.rope.global.freq_base", f32(1e6)),
+        ("gemma3.rope.local.freq_base", f32(1e4)),
+        ("gemma3.attn_logit_softcapping", f32(50.0)),
+        ("gemma3.final_logit_softcapping", f32(30.0)),
+        ("gemma3.context_length", Some(Value::U32(131_072))),
+    ];
+    let model = Model::from_source(Source::Gguf(gguf_with(&path, &changes))).unwrap();
+    let usual = Model::open(&path).unwrap();
+    let with_context = |mut config: ModelConfig| {
+        config.context_length = 131_072;
+        config
+    };
+    assert_eq!(*model.config(), with_context(usual.config().clone()));
+    assert_same_logits(&model, &golden("gemma3"));
+
+    // Its newer files leave out even more.
+    let changes =
+        [("gemma3.rope.freq_base", None), ("gemma3.attention.layer_norm_rms_epsilon", None)];
+    let model = Model::from_source(Source::Gguf(gguf_with(&path, &changes))).unwrap();
+    assert_eq!(model.config().norm_eps, 1e-6);
+    assert_eq!(model.config().rope, usual.config().rope);
+
+    // Without windows it is another model, whose cap is its own.
+    let changes = [
+        ("gemma3.attention.sliding_window", Some(Value::U32(0))),
+        ("gemma3.final_logit_softcapping", f32(30.0)),
+    ];
+    let model = Model::from_source(Source::Gguf(gguf_with(&path, &changes))).unwrap();
+    assert_eq!(model.config().logit_softcap, Some(30.0));
+    assert!(model.config().layers.iter().all(|layer| layer.window.is_none()));
+}
+
+#[test]
+fn what_old_gguf_files_leave_out() {
+    let path = folder("gemma2/model.gguf");
+    let keys = ["attn_logit_softcapping", "final_logit_softcapping", "attention.sliding_window"];
+    let keys = keys.map(|key| format!("gemma2.{key}"));
+    let changes: Vec<_> = keys.iter().map(|key| (key.as_str(), None)).collect();
+    let model = Model::from_source(Source::Gguf(gguf_with(&path, &changes))).unwrap();
+    let config = model.config();
+    assert_eq!((config.attention_softcap, config.logit_softcap), (Some(50.0), Some(30.0)));
+    let windows: Vec<_> = config.layers.iter().map(|layer| layer.window).collect();
+    assert_eq!(windows, [Some(4096), None, Some(4096), None]);
+
+    let path = folder("llama/model.gguf");
+    let scaling = |factor| {
+        let changes = [("llama.rope.scaling.factor", Some(Value::F32(factor)))];
+        let model = Model::from_source(Source::Gguf(gguf_with(&path, &changes))).unwrap();
+        model.config().rope.scaling.clone()
+    };
+    assert_eq!(scaling(4.0), RopeScaling::Linear { factor: 4.0 });
+    assert_eq!(scaling(0.0), RopeScaling::None);
+}
+
+#[test]
+fn a_config_that_does_not_say_whether_the_output_is_tied() {
+    for (name, tied) in [("llama3", true), ("llama", false)] {
+        let mut silent = config(name);
+        silent.as_object_mut().unwrap().remove("tie_word_embeddings");
+        let model = open(name, silent, renamed(name, str::to_owned));
+        assert_eq!(model.config().tied, tied);
+        assert_same_logits(&model, &golden(name));
+    }
+}
+
+#[test]
+fn layers_of_smollm3_that_do_not_rotate_have_the_window() {
+    let mut windowed = config("smollm3");
+    windowed["use_sliding_window"] = true.into();
+    windowed["sliding_window"] = 8.into();
+    let model = open("smollm3", windowed, renamed("smollm3", str::to_owned));
+    let windows: Vec<_> = model.config().layers.iter().map(|layer| layer.window).collect();
+    assert_eq!(windows, [None, None, None, Some(8), None]);
+}
+
+#[test]
 fn whatever_path_leads_to_it() {
     let golden = golden("llama");
     let by_folder = Model::open(&golden.path).unwrap();
@@ -147,6 +230,12 @@ fn whatever_path_leads_to_it() {
     let by_file = Model::open(&copy).unwrap();
     assert_eq!(by_file.fingerprint(), by_folder.fingerprint());
     assert_same_logits(&by_folder, &golden);
+    // As repositories of GGUF files have them beside.
+    for file in ["config.json", "mmproj-some-name.gguf"] {
+        std::fs::copy(golden.path.join("config.json"), elsewhere.path().join(file)).unwrap();
+    }
+    let by_folder = Model::open(elsewhere.path()).unwrap();
+    assert_eq!(by_file.fingerprint(), by_folder.fingerprint());
 }
 
 #[test]

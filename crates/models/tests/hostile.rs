@@ -3,9 +3,10 @@
 
 use std::path::{Path, PathBuf};
 
+use baton_models::testing::gguf_with;
 use baton_models::{BuildOptions, Model, Source};
 use baton_weights::gguf::{Array, Strings};
-use baton_weights::{Checkpoint, GgufFile, GgufWriter, Metadata, Value};
+use baton_weights::{Checkpoint, GgufFile, Value};
 use serde_json::{Value as Json, json};
 
 fn golden(name: &str) -> PathBuf {
@@ -32,26 +33,20 @@ fn with_config(name: &str, changes: Json) -> Result<(), String> {
 
 /// The same for a GGUF file.
 fn with_metadata(name: &str, changes: &[(&str, Option<Value>)]) -> Result<(), String> {
-    let file = GgufFile::open(golden(name).join("model.gguf")).unwrap();
-    let kept = |key: &str| changes.iter().all(|(changed, _)| *changed != key);
-    let mut metadata: Metadata = file
-        .metadata()
-        .iter()
-        .filter(|(key, _)| kept(key))
-        .map(|(key, value)| (key, value.clone()))
-        .collect();
-    for (key, value) in changes {
-        if let Some(value) = value {
-            metadata.insert(*key, value.clone());
-        }
-    }
-    let tensors: Vec<_> =
-        file.tensors().iter().map(|t| (t.name(), t.dtype().unwrap(), t.shape().to_vec())).collect();
-    let mut writer = GgufWriter::new(Vec::new(), &metadata, &tensors).unwrap();
-    for (name, ..) in &tensors {
-        writer.tensor(file.tensor(name).unwrap().data()).unwrap();
-    }
-    open_and_build(Source::Gguf(GgufFile::from_bytes(writer.finish().unwrap()).unwrap()))
+    open_and_build(Source::Gguf(gguf_with(&golden(name).join("model.gguf"), changes)))
+}
+
+/// The golden Llama with another header in its safetensors file.
+fn with_header(change: impl Fn(&str) -> String) -> Source {
+    let file = std::fs::read(golden("llama").join("model.safetensors")).unwrap();
+    let (length, rest) = file.split_at(8);
+    let (header, data) = rest.split_at(u64::from_le_bytes(length.try_into().unwrap()) as usize);
+    let header = change(std::str::from_utf8(header).unwrap().trim_end());
+    let bytes = [&(header.len() as u64).to_le_bytes(), header.as_bytes(), data].concat();
+    let config = std::fs::read(golden("llama").join("config.json")).unwrap();
+    let config = serde_json::from_slice(&config).unwrap();
+    let files = Checkpoint::from_bytes(bytes, config).unwrap();
+    Source::from_checkpoint(golden("llama"), files).unwrap()
 }
 
 fn open_and_build(source: Source) -> Result<(), String> {
@@ -190,8 +185,31 @@ fn gguf_metadata() {
     for (key, value, words) in cases {
         expect(with_metadata("llama", &[(key, value.clone())]), words, &(key, &value));
     }
+    let windowless = [("gpt-oss.attention.sliding_window", None)];
+    expect(with_metadata("gpt-oss", &windowless), &["attention.sliding_window"], &windowless);
     let shorter = [("phi3.rope.dimension_count", Some(Value::U32(10)))];
     expect(with_metadata("phi4-mini", &shorter), &["LongRope"], &shorter);
+}
+
+#[test]
+fn packed_weights_of_other_programs_are_named() {
+    for (packed, method) in [("qweight", "GPTQ"), ("weight_packed", "compressed-tensors")] {
+        let renamed = format!("q_proj.{packed}");
+        let source = with_header(|header| header.replace("q_proj.weight", &renamed));
+        let found = open_and_build(source);
+        expect(found, &["model.layers.0.self_attn.q_proj.weight", method], &packed);
+    }
+}
+
+/// Sizes of unknown types are not checked against the file, so they may claim anything.
+#[test]
+fn absurd_shapes_are_counted_without_overflow() {
+    let tensor = json!({"dtype": "?", "shape": [u64::MAX], "data_offsets": [0, 0]});
+    let source = with_header(|header| {
+        let rest = header.strip_suffix('}').unwrap();
+        format!("{rest},\"x\":{tensor},\"y\":{tensor}}}")
+    });
+    assert_eq!(Model::from_source(source).unwrap().parameters(), u64::MAX);
 }
 
 #[test]

@@ -7,12 +7,15 @@ use super::Family;
 use crate::config::{self, ModelConfig};
 use crate::hyper::{self, Hyper, Key};
 use crate::names::{Slot, Table};
+use crate::rope::RopeScaling;
 use crate::rope_keys;
 use crate::{Error, Result};
 
 const ACTIVATION: Key = Key { json: "hidden_activation", gguf: "" };
 const QUERY_SCALAR: Key = Key { json: "query_pre_attn_scalar", gguf: "" };
 const BIDIRECTIONAL: Key = Key { json: "use_bidirectional_attention", gguf: "" };
+const OLLAMA_BASE: Key = Key { json: "", gguf: "rope.global.freq_base" };
+const OLLAMA_IMAGES: Key = Key { json: "", gguf: "mm.tokens_per_image" };
 const OLD_PATTERN: Key = Key { json: "_sliding_window_pattern", gguf: "" };
 
 const CHECKPOINT_NAMES: Table = &[
@@ -28,19 +31,13 @@ pub(crate) const GEMMA2: Family = Family {
     gguf: &["gemma2"],
     checkpoint_names: CHECKPOINT_NAMES,
     gguf_names: &[],
-    configure: |h, config| {
-        if h.is_gguf() {
-            // Files made before there were keys for the caps.
-            config.attention_softcap = config.attention_softcap.or(Some(50.0));
-            config.logit_softcap = config.logit_softcap.or(Some(30.0));
-        }
-        // The 27B model, of 46 layers, scales by the features a head would have.
-        configure(h, config, 46, 2)
-    },
+    // The 27B model, of 46 layers, scales by the features a head would have.
+    configure: |h, config| configure(h, config, 46, 2),
+    // GGUF files made before there were keys for them leave them out too.
     defaults: &[
-        ("attn_logit_softcapping", 50.0),
-        ("final_logit_softcapping", 30.0),
-        ("sliding_window", 4096.0),
+        (hyper::ATTENTION_SOFTCAP, 50.0),
+        (hyper::LOGIT_SOFTCAP, 30.0),
+        (hyper::WINDOW, 4096.0),
     ],
     prepare: None,
 };
@@ -54,22 +51,45 @@ pub(crate) const GEMMA3: Family = Family {
     gguf_names: &[],
     configure: |h, config| {
         config.qk_norm = true;
+        if h.is_gguf() {
+            undo_ollama(h, config)?;
+        }
         configure(h, config, 62, 6)?;
         config.local_rope = Some(rope_keys::read(h, config, rope_keys::Kind::Local)?);
         Ok(())
     },
-    // The multimodal models state only what differs from these.
+    // The multimodal checkpoints and files converted by Ollama state only what differs from these.
     defaults: &[
-        ("num_attention_heads", 8.0),
-        ("num_key_value_heads", 4.0),
-        ("head_dim", 256.0),
-        ("max_position_embeddings", 131072.0),
-        ("rms_norm_eps", 1e-6),
-        ("rope_theta", 1e6),
-        ("query_pre_attn_scalar", 256.0),
+        (hyper::HEADS, 8.0),
+        (hyper::KV_HEADS, 4.0),
+        (hyper::HEAD_DIM, 256.0),
+        (hyper::CONTEXT, 131072.0),
+        (hyper::NORM_EPS, 1e-6),
+        (hyper::ROPE_THETA, 1e6),
+        (QUERY_SCALAR, 256.0),
+        // In GGUF a model without the key has no windows.
+        (Key { json: hyper::WINDOW.json, gguf: "" }, 4096.0),
     ],
     prepare: None,
 };
+
+/// Ollama's own converter, unlike llama.cpp's, names the base of the global rotation otherwise,
+/// does not say that it is scaled in models of long context, and writes soft caps that are Gemma
+/// 2's. Those with windows, all of Google's, have none.
+fn undo_ollama(h: &Hyper<'_>, config: &mut ModelConfig) -> Result<()> {
+    let base = h.f64_opt(OLLAMA_BASE)?;
+    config.rope.theta = base.unwrap_or(config.rope.theta);
+    let by_ollama = base.is_some() || h.states(OLLAMA_IMAGES) || !h.states(hyper::NORM_EPS);
+    let unscaled = config.rope.scaling == RopeScaling::None;
+    if by_ollama && unscaled && config.context_length >= 131_072 {
+        config.rope.scaling = RopeScaling::Linear { factor: 8.0 };
+    }
+    if h.window()?.is_some() {
+        config.attention_softcap = None;
+        config.logit_softcap = None;
+    }
+    Ok(())
+}
 
 fn configure(
     h: &Hyper<'_>,
@@ -101,7 +121,7 @@ fn configure(
     // Of each `pattern` layers the last sees everything.
     let pattern = match h.flags_opt(hyper::WINDOW_PATTERN)? {
         Some(flags) if flags.len() == config.layers.len() => {
-            let window = h.usize_opt(hyper::WINDOW)?;
+            let window = h.window()?;
             return config.set_windows(h, window, |i| flags[i]);
         }
         Some(_) => return Err(h.bad(hyper::WINDOW_PATTERN, "has not one entry for each layer")),
@@ -113,6 +133,6 @@ fn configure(
     if pattern == 0 {
         return Err(h.bad(hyper::WINDOW_PATTERN, "is 0"));
     }
-    let window = h.usize_opt(hyper::WINDOW)?;
+    let window = h.window()?;
     config.set_windows(h, window, |i| (i + 1) % pattern != 0)
 }

@@ -47,7 +47,10 @@ fn configure(h: &Hyper<'_>, config: &mut ModelConfig) -> Result<()> {
         // The model was trained without rounding; GGUF has no key to say so.
         *truncate = false;
     }
-    let window = h.usize_opt(hyper::WINDOW)?;
+    let window = h.window()?;
+    if window.is_none() && h.is_gguf() {
+        return Err(h.missing(hyper::WINDOW));
+    }
     config.set_windows(h, window, |i| i % 2 == 0)
 }
 

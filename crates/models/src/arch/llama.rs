@@ -44,7 +44,7 @@ pub(crate) const MISTRAL: Family = Family {
     prepare: None,
 };
 
-fn window_on_all(h: &Hyper<'_>, config: &mut ModelConfig) -> Result<()> {
-    let window = h.usize_opt(hyper::WINDOW)?.filter(|w| *w > 0);
-    config.set_windows(h, window, |_| true)
+/// Gives every layer the window, if there is one.
+pub(super) fn window_on_all(h: &Hyper<'_>, config: &mut ModelConfig) -> Result<()> {
+    config.set_windows(h, h.window()?, |_| true)
 }

@@ -1,7 +1,7 @@
 //! Phi-3, Phi-3.5 and Phi-4: fused projections, longrope; Phi-4-mini rotates a part of each head.
 
 use super::Family;
-use crate::hyper;
+use super::llama::window_on_all;
 use crate::names::Slot;
 
 /// Phi-3 and Phi-4.
@@ -12,11 +12,7 @@ pub(crate) const PHI3: Family = Family {
     checkpoint_names: &[],
     // GGUF keeps the name of one half for the matrix that holds both.
     gguf_names: &[(Slot::FfnGateUp, "blk.{}.ffn_up")],
-    configure: |h, config| {
-        // GGUF writes no window as 0.
-        let window = h.usize_opt(hyper::WINDOW)?.filter(|w| *w > 0);
-        config.set_windows(h, window, |_| true)
-    },
+    configure: window_on_all,
     defaults: &[],
     prepare: None,
 };

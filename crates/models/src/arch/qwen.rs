@@ -5,7 +5,7 @@ use baton_graph::Routing;
 use super::Family;
 use crate::Result;
 use crate::config::ModelConfig;
-use crate::hyper::{self, Hyper, Key};
+use crate::hyper::{Hyper, Key};
 
 const USE_WINDOW: Key = Key { json: "use_sliding_window", gguf: "" };
 const FULL_LAYERS: Key = Key { json: "max_window_layers", gguf: "" };
@@ -71,7 +71,7 @@ fn windows(h: &Hyper<'_>, config: &mut ModelConfig) -> Result<()> {
     if !h.bool_opt(USE_WINDOW)?.unwrap_or(false) {
         return Ok(());
     }
-    let window = h.usize_opt(hyper::WINDOW)?;
+    let window = h.window()?;
     let full = h.usize_opt(FULL_LAYERS)?.unwrap_or(config.layers.len());
     config.set_windows(h, window, |i| i >= full)
 }

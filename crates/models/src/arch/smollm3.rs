@@ -3,7 +3,7 @@
 use baton_graph::RopeLayout;
 
 use super::Family;
-use crate::hyper::{self, Key};
+use crate::hyper::Key;
 
 const USE_WINDOW: Key = Key { json: "use_sliding_window", gguf: "" };
 const ROTATES: Key = Key { json: "no_rope_layers", gguf: "" };
@@ -37,8 +37,8 @@ pub(crate) const SMOLLM3: Family = Family {
         }
         config.tie_by_default(h)?;
         if h.bool_opt(USE_WINDOW)?.unwrap_or(false) {
-            let window = h.usize_opt(hyper::WINDOW)?;
-            return config.set_windows(h, window, |_| false);
+            let no_rope: Vec<bool> = config.layers.iter().map(|layer| layer.no_rope).collect();
+            return config.set_windows(h, h.window()?, |i| no_rope[i]);
         }
         Ok(())
     },
