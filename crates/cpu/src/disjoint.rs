@@ -10,9 +10,10 @@ pub(crate) struct Disjoint<'a, T> {
     lifetime: PhantomData<&'a mut [T]>,
 }
 
-// SAFETY: it hands out parts as a `&mut [T]` would, and `part` demands that they do not overlap.
-unsafe impl<T: Send> Sync for Disjoint<'_, T> {}
-// SAFETY: as above.
+// SAFETY: threads get parts as of a `&mut [T]`, for which `T` is `Send` and which `part` demands not
+// to overlap, and with `read` shared parts as of a `&[T]`, for which `T` is `Sync`.
+unsafe impl<T: Send + Sync> Sync for Disjoint<'_, T> {}
+// SAFETY: as a `&mut [T]`.
 unsafe impl<T: Send> Send for Disjoint<'_, T> {}
 
 impl<'a, T> Disjoint<'a, T> {
