@@ -1,7 +1,7 @@
 //! A chat on disk: what `/save` writes and `/load` reads.
 
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
@@ -67,8 +67,15 @@ impl Transcript {
     /// Writes it; only its owner may read the file, which replaces an older one in one step.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// If it cannot be written, or would replace something that is no chat.
     pub fn save(&self, path: &Path) -> anyhow::Result<()> {
+        // Replacing works on anything, models and devices too.
+        let is_kept = fs::metadata(path).is_ok_and(|found| !found.is_file() || found.len() > 0);
+        if is_kept && Self::load(path).is_err() {
+            let hint = "choose another name, or remove it first";
+            let path = path.display();
+            return Err(hinted(format_args!("{path} is there already and is no saved chat"), hint));
+        }
         let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let written = (|| -> anyhow::Result<()> {
             fs::create_dir_all(folder)?;
@@ -88,11 +95,17 @@ impl Transcript {
     /// If it cannot be read, or is no chat.
     pub fn load(path: &Path) -> anyhow::Result<Self> {
         let here = || path.display();
-        let size = fs::metadata(path).with_context(|| format!("cannot read {}", here()))?.len();
-        if size > MOST_BYTES {
-            bail!("{} is no saved chat: it has {size} bytes", here());
+        let cannot = || format!("cannot read {}", here());
+        // Devices and pipes may have no end, and opening some of them waits for a writer.
+        if !fs::metadata(path).with_context(cannot)?.is_file() {
+            bail!("{} is no saved chat: it is no file", here());
         }
-        let text = fs::read(path).with_context(|| format!("cannot read {}", here()))?;
+        let mut text = Vec::new();
+        let file = fs::File::open(path).with_context(cannot)?;
+        file.take(MOST_BYTES + 1).read_to_end(&mut text).with_context(cannot)?;
+        if text.len() as u64 > MOST_BYTES {
+            bail!("{} is no saved chat: it has more than {MOST_BYTES} bytes", here());
+        }
         let chat: Self = serde_json::from_slice(&text).map_err(|error| {
             hinted(format_args!("{} is no saved chat: {error}", here()), "/save writes one")
         })?;
@@ -183,6 +196,29 @@ mod tests {
             assert!(Transcript::load(&path).is_err(), "{text}");
         }
         assert!(Transcript::load(dir.path()).is_err());
+    }
+
+    #[test]
+    fn nothing_but_a_chat_is_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("model.gguf");
+        fs::write(&path, "GGUF").unwrap();
+        assert!(sample().save(&path).is_err());
+        assert_eq!(fs::read(&path).unwrap(), b"GGUF");
+        assert!(sample().save(dir.path()).is_err());
+        fs::write(&path, "").unwrap();
+        sample().save(&path).unwrap();
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn what_has_no_end_is_not_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let link = dir.path().join("endless.json");
+        std::os::unix::fs::symlink("/dev/zero", &link).unwrap();
+        assert!(Transcript::load(&link).is_err());
+        assert!(sample().save(&link).is_err());
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
     }
 
     #[test]
