@@ -125,13 +125,11 @@ fn an_answer_can_be_cancelled_at_any_event() {
         let engine = engine(limits(128));
         let mut session = engine.session();
         let options = GenerateOptions { cancel: CancelToken::new(), ..greedy(12) };
-        let mut seen = 0;
         let mut events = Vec::new();
-        for event in session.generate(tokens.clone(), &options).unwrap() {
+        for (seen, event) in session.generate(tokens.clone(), &options).unwrap().enumerate() {
             if seen == stop_at {
                 options.cancel.cancel();
             }
-            seen += 1;
             events.push(event.unwrap());
         }
         let Some(Event::Done(summary)) = events.last() else { panic!("no summary") };
