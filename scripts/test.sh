@@ -90,7 +90,9 @@ cross() {
 step_arm() {
     packages rustc-web rust-web-src gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
     say "NEON kernels under emulation"
-    CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
+    # Little optimisation: what is compiled here is used once.
+    CARGO_PROFILE_DEV_OPT_LEVEL=1 CARGO_PROFILE_DEV_DEBUG=false \
+        CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
         CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64 -L /usr/aarch64-linux-gnu -cpu max" \
         cross test --quiet --locked -p baton-cpu --lib \
         --target aarch64-unknown-linux-gnu --target-dir "$target/arm"
