@@ -379,3 +379,6 @@ fn bad(reason: impl Into<String>) -> Error {
 fn failed(error: tokenizers::Error) -> Error {
     bad(error.to_string())
 }
+
+#[cfg(test)]
+mod tests;
