@@ -102,7 +102,8 @@ impl Chat {
         }
     }
 
-    /// Starts an answer to the messages as they are.
+    /// Starts an answer to the messages as they are. When it ends it is part of the conversation, if
+    /// any token of it came.
     ///
     /// # Errors
     /// If the template refuses the conversation, it does not fit the context, or an option makes no
@@ -113,7 +114,9 @@ impl Chat {
     }
 
     fn rendered(&self) -> Result<String> {
-        Ok(self.template.render(&self.messages, &self.render)?)
+        let tokenizer = self.session.engine().tokenizer()?;
+        let guarded: Vec<Message> = self.messages.iter().map(|m| tokenizer.guard(m)).collect();
+        Ok(self.template.render(&guarded, &self.render)?)
     }
 
     fn start(
@@ -140,7 +143,7 @@ impl Chat {
                     messages,
                     transcript,
                     text,
-                    tokens: 0,
+                    answered: false,
                     take_back,
                     engine,
                 })
@@ -162,7 +165,8 @@ pub struct ChatAnswer<'c> {
     messages: &'c mut Vec<Message>,
     transcript: &'c mut Transcript,
     text: String,
-    tokens: usize,
+    /// Whether a token came, or the model chose to say nothing.
+    answered: bool,
     /// Whether the user's message goes if nothing was answered.
     take_back: bool,
     engine: Engine,
@@ -195,14 +199,14 @@ impl Iterator for ChatAnswer<'_> {
         let event = self.generation.next()?;
         match &event {
             Ok(Event::Token(token)) => {
-                self.tokens += 1;
+                self.answered = true;
                 if let Ok(tokenizer) = self.engine.tokenizer() {
                     self.transcript.push(tokenizer, token.id);
                 }
             }
             Ok(Event::Text(piece)) => self.text += piece,
             // An empty answer that the model chose to give is one.
-            Ok(Event::Done(summary)) if summary.reason.is_complete() => self.take_back = false,
+            Ok(Event::Done(summary)) if summary.reason.is_complete() => self.answered = true,
             _ => {}
         }
         Some(event)
@@ -211,10 +215,10 @@ impl Iterator for ChatAnswer<'_> {
 
 impl Drop for ChatAnswer<'_> {
     fn drop(&mut self) {
-        if self.tokens == 0 && self.take_back {
-            self.messages.pop();
-        } else {
+        if self.answered {
             self.messages.push(Message::assistant(std::mem::take(&mut self.text)));
+        } else if self.take_back {
+            self.messages.pop();
         }
     }
 }

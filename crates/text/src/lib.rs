@@ -10,6 +10,7 @@
 
 mod detokenizer;
 mod error;
+mod guard;
 mod stop;
 mod template;
 mod tokenizer;

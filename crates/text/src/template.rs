@@ -110,8 +110,10 @@ impl ChatTemplate {
 
     /// The prompt of a conversation.
     ///
-    /// The text contains the control tokens it needs, BOS too if the model wants one: encode it
-    /// with [`Tokenizer::encode`](crate::Tokenizer::encode) and `add_special = false`.
+    /// The text contains the control tokens it needs, BOS too if the model wants one. Pass messages
+    /// through [`Tokenizer::guard`](crate::Tokenizer::guard) before, and encode the text with
+    /// [`Tokenizer::encode_guarded`](crate::Tokenizer::encode_guarded): then names of control tokens
+    /// in messages stay text.
     ///
     /// # Errors
     ///

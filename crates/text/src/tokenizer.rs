@@ -17,14 +17,15 @@ use std::sync::Arc;
 
 use tokenizers::pre_tokenizers::PreTokenizerWrapper;
 use tokenizers::{
-    AddedVocabulary, Model as _, NormalizerWrapper, OffsetReferential, OffsetType,
-    PreTokenizer as _,
+    AddedVocabulary, Model as _, NormalizedString, NormalizerWrapper, OffsetReferential,
+    OffsetType, PreTokenizer as _,
 };
 
 use self::pieces::Pieces;
 use self::special::Specials;
 use crate::detokenizer::Detokenizer;
 use crate::error::{Error, Result};
+use crate::guard::GUARD;
 
 /// A vocabulary with the rules for using it.
 #[derive(Debug)]
@@ -39,15 +40,14 @@ pub struct Tokenizer {
 impl Tokenizer {
     /// The ids of `text`, in which the names of control tokens stand for those tokens.
     ///
-    /// For text that the program wrote, such as a rendered chat template. With `add_special` the
-    /// model's own tokens are put around it, but never a second BOS: if the text already starts
-    /// with one, it stays alone. A rendered template contains what it needs: pass `false`.
+    /// For text that the program wrote. With `add_special` the model's own tokens are put around it,
+    /// but never a second BOS: if the text already starts with one, it stays alone.
     ///
     /// # Errors
     ///
     /// The text has a character that the vocabulary can express in no way.
     pub fn encode(&self, text: &str, add_special: bool) -> Result<Vec<u32>> {
-        self.encode_with(self.core.get_added_vocabulary(), text, add_special)
+        self.encode_with(self.core.get_added_vocabulary(), text, add_special, None)
     }
 
     /// The ids of `text` as plain text: `<|im_end|>` in it is seven ordinary characters and some,
@@ -59,7 +59,22 @@ impl Tokenizer {
     ///
     /// As [`Tokenizer::encode`].
     pub fn encode_as_text(&self, text: &str, add_special: bool) -> Result<Vec<u32>> {
-        self.encode_with(&self.as_text, text, add_special)
+        self.encode_with(&self.as_text, text, add_special, None)
+    }
+
+    /// The ids of a chat template's text, rendered from messages that [`Tokenizer::guard`] prepared:
+    /// control tokens are read where the template wrote their names, not where a message has them.
+    /// Nothing is put around it, since a rendered template contains what it needs.
+    ///
+    /// # Errors
+    ///
+    /// As [`Tokenizer::encode`].
+    pub fn encode_guarded(&self, rendered: &str) -> Result<Vec<u32>> {
+        self.encode_with(self.core.get_added_vocabulary(), rendered, false, Some(GUARD))
+    }
+
+    pub(crate) fn added_tokens(&self) -> &AddedVocabulary {
+        self.core.get_added_vocabulary()
     }
 
     fn encode_with(
@@ -67,10 +82,18 @@ impl Tokenizer {
         added: &AddedVocabulary,
         text: &str,
         add_special: bool,
+        dropped: Option<char>,
     ) -> Result<Vec<u32>> {
         let failed = |error: tokenizers::Error| Error::Encode { reason: error.to_string() };
         let normalizer: Option<&NormalizerWrapper> = self.core.get_normalizer();
         let mut words = added.extract_and_normalize(normalizer, text);
+        if let Some(dropped) = dropped.filter(|&dropped| text.contains(dropped)) {
+            let drop = |word: &mut NormalizedString| {
+                word.filter(|character| character != dropped);
+                Ok(())
+            };
+            words.normalize(drop).map_err(failed)?;
+        }
         let pre_tokenizer: Option<&PreTokenizerWrapper> = self.core.get_pre_tokenizer();
         if let Some(pre_tokenizer) = pre_tokenizer {
             pre_tokenizer.pre_tokenize(&mut words).map_err(failed)?;

@@ -34,16 +34,17 @@ impl Transcript {
         &self.ids
     }
 
-    /// The transcript of `rendered`, a whole conversation: known ids as far as its text is the
-    /// known one, the tokenizer's behind that.
+    /// The transcript of `rendered`, a whole conversation with guarded messages: known ids as far as
+    /// its text is the known one, the tokenizer's behind that. Guards count as text, so that what
+    /// was a control token is never taken for a message that looks like it, nor the reverse.
     pub(super) fn continued(&self, tokenizer: &Tokenizer, rendered: String) -> Result<Transcript> {
-        let whole = tokenizer.encode(&rendered, false)?;
+        let whole = tokenizer.encode_guarded(&rendered)?;
         let bytes = rendered.as_bytes();
         let same = self.text.iter().zip(bytes).take_while(|(a, b)| a == b).count();
         let fits = |mark: &&Mark| mark.text <= same && rendered.is_char_boundary(mark.text);
         let mut next = Transcript { ids: whole, ..Transcript::default() };
         for mark in self.marks.iter().rev().filter(fits).take(MAX_TRIES) {
-            let rest = tokenizer.encode(&rendered[mark.text..], false)?;
+            let rest = tokenizer.encode_guarded(&rendered[mark.text..])?;
             // Text cut at this place must mean the same tokens as it does in the whole: not so if
             // a token reaches over it, or if the tokenizer treats a beginning in its own way.
             if next.ids.ends_with(&rest) {
