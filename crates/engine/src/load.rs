@@ -167,7 +167,8 @@ fn limits(config: &ModelConfig, options: &LoadOptions) -> Result<Limits> {
 
 fn default_context(config: &ModelConfig, available: Option<u64>) -> usize {
     // Keys and values in f16.
-    let per_token = 4 * config.layers.len() * config.kv_heads * config.head_dim;
+    let sizes = [config.layers.len(), config.kv_heads, config.head_dim];
+    let per_token = sizes.iter().fold(4usize, |product, &size| product.saturating_mul(size));
     let affordable = available.map_or(usize::MAX, |bytes| {
         let tokens = bytes / CONTEXT_SHARE / per_token.max(1) as u64;
         usize::try_from(tokens).unwrap_or(usize::MAX)

@@ -85,6 +85,9 @@ impl Sampler {
                 *logit += bias;
             }
             self.penalties.apply(&mut self.adjusted);
+            // Penalties of absurd size reach infinity, between which nothing can be chosen.
+            let infinite = self.adjusted.iter_mut().filter(|logit| **logit == f32::INFINITY);
+            infinite.for_each(|logit| *logit = f32::MAX);
             choose(&self.config, &mut self.random, &self.adjusted)?
         };
         Ok(match self.config.logprobs {

@@ -199,6 +199,20 @@ fn penalties_look_at_the_last_tokens_only() {
 }
 
 #[test]
+fn penalties_of_absurd_size_still_choose() {
+    let absurd = [
+        Sampling { frequency_penalty: Some(-f32::MAX), ..plain() },
+        Sampling { repeat_penalty: Some(1e-45), ..plain() },
+    ];
+    for sampling in absurd {
+        let forbidden = BTreeMap::from([(0, f32::NEG_INFINITY)]);
+        let mut sampler = sampler(&Sampling { logit_bias: forbidden, ..sampling });
+        [0, 0, 1, 1].into_iter().for_each(|token| sampler.accept(token));
+        assert_eq!(sampler.sample(&[1.0, 2.0, 3.0]).unwrap().id, 1);
+    }
+}
+
+#[test]
 fn logprobs_are_those_of_the_model() {
     let sampling =
         Sampling { logprobs: Some(2), logit_bias: [(0, 100.0)].into(), top_k: Some(1), ..plain() };
