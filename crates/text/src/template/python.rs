@@ -10,6 +10,9 @@ use minijinja::{Environment, Error, ErrorKind, State, Value};
 
 /// How deep a printed value may be nested.
 const MAX_DEPTH: usize = 64;
+/// The longest text that one value may print as. A small value can hold the same list again and
+/// again, and print longer than any memory.
+const MAX_PRINTED: usize = 8 << 20;
 /// The deepest indentation of one level of JSON.
 const MAX_INDENT: usize = 16;
 
@@ -103,9 +106,7 @@ fn print(value: &Value, out: &mut String) -> Result<(), Error> {
 
 /// Appends `repr(value)`.
 fn represent(value: &Value, out: &mut String, depth: usize) -> Result<(), Error> {
-    if depth > MAX_DEPTH {
-        return Err(too_deep());
-    }
+    check_bounds(out, depth)?;
     match value.kind() {
         ValueKind::Undefined => out.push_str("Undefined"),
         ValueKind::None => out.push_str("None"),
@@ -190,9 +191,7 @@ fn to_json(value: &Value, kwargs: Kwargs) -> Result<String, Error> {
 
 impl Layout {
     fn write(&self, value: &Value, out: &mut String, depth: usize) -> Result<(), Error> {
-        if depth > MAX_DEPTH {
-            return Err(too_deep());
-        }
+        check_bounds(out, depth)?;
         match value.kind() {
             ValueKind::Undefined => {
                 return Err(Error::new(
@@ -204,9 +203,8 @@ impl Layout {
             ValueKind::Bool => out.push_str(if value.is_true() { "true" } else { "false" }),
             ValueKind::String => self.write_text(value.as_str().unwrap_or_default(), out),
             ValueKind::Seq | ValueKind::Iterable => {
-                let items: Vec<Value> = value.try_iter()?.collect();
-                self.write_list(['[', ']'], &items, out, depth, |item, out| {
-                    self.write(item, out, depth + 1)
+                self.write_list(['[', ']'], value.try_iter()?, out, depth, |item, out| {
+                    self.write(&item, out, depth + 1)
                 })?;
             }
             ValueKind::Map => {
@@ -214,7 +212,7 @@ impl Layout {
                 if self.sorted {
                     keys.sort();
                 }
-                self.write_list(['{', '}'], &keys, out, depth, |key, out| {
+                self.write_list(['{', '}'], keys.iter(), out, depth, |key, out| {
                     match key.as_str() {
                         Some(text) => self.write_text(text, out),
                         None => self.write_text(&key.to_string(), out),
@@ -228,13 +226,13 @@ impl Layout {
         Ok(())
     }
 
-    fn write_list(
+    fn write_list<T>(
         &self,
         [open, close]: [char; 2],
-        items: &[Value],
+        items: impl IntoIterator<Item = T>,
         out: &mut String,
         depth: usize,
-        mut write: impl FnMut(&Value, &mut String) -> Result<(), Error>,
+        mut write: impl FnMut(T, &mut String) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let line = |out: &mut String, depth: usize| {
             if let Some(indent) = self.indent {
@@ -243,14 +241,16 @@ impl Layout {
             }
         };
         out.push(open);
-        for (index, item) in items.iter().enumerate() {
+        let mut empty = true;
+        for (index, item) in items.into_iter().enumerate() {
             if index > 0 {
                 out.push_str(&self.between);
             }
             line(out, depth + 1);
             write(item, out)?;
+            empty = false;
         }
-        if !items.is_empty() {
+        if !empty {
             line(out, depth);
         }
         out.push(close);
@@ -281,6 +281,14 @@ impl Layout {
     }
 }
 
-fn too_deep() -> Error {
-    Error::new(ErrorKind::InvalidOperation, format!("a value is nested deeper than {MAX_DEPTH}"))
+/// Refuses a value that is nested too deeply, or has become too long a text.
+fn check_bounds(out: &str, depth: usize) -> Result<(), Error> {
+    let problem = if depth > MAX_DEPTH {
+        format!("a value is nested deeper than {MAX_DEPTH}")
+    } else if out.len() > MAX_PRINTED {
+        format!("a value prints longer than {MAX_PRINTED} bytes")
+    } else {
+        return Ok(());
+    };
+    Err(Error::new(ErrorKind::InvalidOperation, problem))
 }

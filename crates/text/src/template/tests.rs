@@ -150,6 +150,9 @@ fn hostile_templates_end_with_an_error() {
         "{% for a in range(9999) %}{{ 'x' * 1000 }}{% endfor %}",
         "{{ (1, 2) ** 99999999 }}",
         "{{ 9 ** 9 ** 9 ** 9 }}",
+        "{% set ns = namespace(x=[1]) %}{% for a in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x }}",
+        "{% set ns = namespace(x=[1]) %}{% for a in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x | tojson }}",
+        "{% set ns = namespace(x=[1]) %}{% for a in range(30) %}{% set ns.x = ns.x + ns.x %}{% endfor %}{{ ns.x | tojson }}",
     ];
     for source in sources {
         let error = render(source).expect_err(source);
@@ -163,5 +166,27 @@ fn hostile_templates_end_with_an_error() {
         assert!(ChatTemplate::new(&nested, None, None).is_err());
         let nested = format!("{}{}", "{% if 1 %}".repeat(depth), "{% endif %}".repeat(depth));
         assert!(ChatTemplate::new(&nested, None, None).is_err());
+    }
+}
+
+#[test]
+fn long_chains_do_not_exhaust_the_stack() {
+    let links = 100_000;
+    let chain = |start: &str, link: &str, end: &str| format!("{start}{}{end}", link.repeat(links));
+    for source in [
+        chain("{{ ", "-", "1 }}"),
+        chain("{{ ", "not ", "1 }}"),
+        chain("{{ 1", "+1", " }}"),
+        chain("{{ 1", "|e", " }}"),
+        chain("{{ a", ".b", " }}"),
+        chain("{{ a", "[0]", " }}"),
+        chain("{{ ", "1 if 0 else ", "1 }}"),
+        chain("{% if 0 %}", "{%elif 0%}", "{% endif %}"),
+    ] {
+        // Right or wrong: an overflow would end the process.
+        match source::compile(&source, None, None) {
+            Ok(_) | Err(Error::TemplateSyntax { .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
     }
 }
