@@ -6,6 +6,8 @@ use std::process::ExitCode;
 
 use console::style;
 
+use crate::format;
+
 /// The program did what it was asked.
 pub const OK: u8 = 0;
 /// It tried and could not.
@@ -94,10 +96,11 @@ pub fn report(result: anyhow::Result<()>) -> ExitCode {
     ExitCode::from(FAILED)
 }
 
-/// Prints an error, and a hint below it.
+/// Prints an error, and a hint below it. A model can have words in both.
 pub fn say(message: &str, hint: Option<&str>) {
+    let message = format::harmless(message);
     eprintln_quietly(format_args!("{} {message}", style("error:").red().bold().for_stderr()));
-    if let Some(hint) = hint {
+    if let Some(hint) = hint.map(format::harmless) {
         eprintln_quietly(format_args!("{} {hint}", style("hint:").cyan().bold().for_stderr()));
     }
 }

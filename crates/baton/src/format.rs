@@ -1,5 +1,6 @@
-//! Numbers as people read them.
+//! Numbers and texts as people read them.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 /// Bytes in decimal units, as disks and model pages count: `98.4 MB`.
@@ -15,6 +16,15 @@ pub fn memory(n: u64) -> String {
 /// A count with a decimal suffix: `134.5M`.
 pub fn count(n: u64) -> String {
     scaled(n, 1000.0, &["", "K", "M", "B", "T"]).replace(' ', "")
+}
+
+/// A text without the characters that a terminal would obey instead of showing.
+pub fn harmless(text: &str) -> Cow<'_, str> {
+    let harmful = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
+    match text.contains(harmful) {
+        true => text.replace(harmful, "\u{FFFD}").into(),
+        false => text.into(),
+    }
 }
 
 fn scaled(n: u64, step: f64, units: &[&str]) -> String {

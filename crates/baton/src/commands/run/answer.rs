@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal, Write};
 
 use baton_engine::{CancelToken, Event, Summary};
 
+use crate::format;
 use crate::interrupt;
 use crate::progress::Spinner;
 
@@ -74,12 +75,8 @@ impl Answer {
 /// Writes at once, so that the reader sees each token as it comes. What a terminal would obey
 /// instead of showing is left to programs that read the text.
 fn write_piece(out: &mut impl Write, piece: &str, on_terminal: bool) -> io::Result<()> {
-    let harmful = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
-    if on_terminal && piece.contains(harmful) {
-        out.write_all(piece.replace(harmful, "\u{FFFD}").as_bytes())?;
-    } else {
-        out.write_all(piece.as_bytes())?;
-    }
+    let shown = if on_terminal { format::harmless(piece) } else { piece.into() };
+    out.write_all(shown.as_bytes())?;
     out.flush()
 }
 

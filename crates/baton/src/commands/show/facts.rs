@@ -80,7 +80,7 @@ impl Facts {
         row("Tensors", format!("{}, {bits:.2} bits per weight", format::bytes(bytes)));
         for kind in self.model.quantization() {
             let (tensors, size) = (kind.tensors, format::bytes(kind.bytes as u64));
-            row(&format!("  {}", kind.kind), format!("{:<8} {tensors:>4} × {size}", kind.dtype));
+            row(&format!("  {}", kind.kind), format!("{:<8} {tensors:>4} in {size}", kind.dtype));
         }
         match &self.text {
             Ok(ModelText { tokenizer, .. }) => {
