@@ -231,11 +231,10 @@ fn classify(error: &minijinja::Error) -> Error {
         if let Some(refused) = current.downcast_ref::<python::Refused>() {
             return Error::TemplateRefused { message: refused.0.clone() };
         }
-        if let Some(inner) = current.downcast_ref::<minijinja::Error>() {
-            if inner.kind() == ErrorKind::OutOfFuel {
-                let reason = "it did more work than any conversation of this size needs".into();
-                return Error::TemplateLimit { reason };
-            }
+        let inner = current.downcast_ref::<minijinja::Error>();
+        if inner.is_some_and(|inner| inner.kind() == ErrorKind::OutOfFuel) {
+            let reason = "it did more work than any conversation of this size needs".into();
+            return Error::TemplateLimit { reason };
         }
         cause = current.source();
     }

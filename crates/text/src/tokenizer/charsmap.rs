@@ -17,7 +17,7 @@ pub(crate) fn check(map: &[u8]) -> Result<()> {
         return bad("has no length");
     };
     let size = u32::from_le_bytes(*size) as usize;
-    if size == 0 || size % 4 != 0 || size > rest.len() {
+    if size == 0 || !size.is_multiple_of(4) || size > rest.len() {
         return bad("has a wrong length");
     }
     let (array, texts) = rest.split_at(size);

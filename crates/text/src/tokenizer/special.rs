@@ -122,10 +122,9 @@ pub(crate) fn ends_by_name(lookup: impl Fn(&str) -> Option<(u32, Mark)>) -> BTre
     // Where the model has tokens of its own for the end of an answer, `<|end|>` only ends one of
     // several messages of that answer (the harmony format).
     let has = |name| lookup(name).is_some_and(|(_, mark)| mark != Mark::Text);
-    if (has("<|return|>") && has("<|call|>")) || (has("<|flush|>") && has("<|calls|>")) {
-        if let Some((id, _)) = lookup("<|end|>") {
-            ends.remove(&id);
-        }
+    let harmony = (has("<|return|>") && has("<|call|>")) || (has("<|flush|>") && has("<|calls|>"));
+    if let Some((id, _)) = lookup("<|end|>").filter(|_| harmony) {
+        ends.remove(&id);
     }
     ends
 }
