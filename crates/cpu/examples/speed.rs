@@ -1,5 +1,5 @@
 //! Times prefill and decode of a model file:
-//! `cargo run --release --example speed -- MODEL.gguf [--threads N] [--prefill N] [--decode N]
+//! `cargo run --release -p baton-cpu --example speed -- MODEL.gguf [--threads N] [--prefill N] [--decode N]
 //! [--context N] [--reps N]`.
 //!
 //! Prefill of `--prefill` tokens, and `--decode` single tokens, at context 0 and at `--context`, as

@@ -1,4 +1,4 @@
-//! Loads a model and streams one answer: `cargo run --release --example hello -- MODEL.gguf`
+//! Loads a model and streams one answer: `cargo run --release -p baton-engine --example hello -- MODEL.gguf`
 
 use std::io::Write;
 

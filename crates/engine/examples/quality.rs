@@ -1,5 +1,5 @@
 //! Perplexity of a text on the CPU, and how far that is from the reference interpreter:
-//! `cargo run --release --example quality -- MODEL TEXT [TOKENS [WINDOW]]`
+//! `cargo run --release -p baton-engine --example quality -- MODEL TEXT [TOKENS [WINDOW]]`
 
 use baton_engine::{LoadOptions, ModelText, UnitKind, Windows, compare, compile_model};
 use baton_models::Model;
