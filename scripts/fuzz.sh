@@ -19,9 +19,9 @@ logs="$(mktemp -d)"
 trap 'rm -rf "$logs"' EXIT
 
 run() {
-    local target="$1" seeds="crates/weights/tests/corpus/$1"
+    local target="$1" seeds
     mkdir -p "fuzz/corpus/$target" "fuzz/artifacts/$target"
-    [ -d "$seeds" ] || seeds=
+    seeds="$(find crates/*/tests/corpus -maxdepth 1 -name "$target" -type d)"
     if "$binaries/$target" -max_total_time="$seconds" -rss_limit_mb=1024 -max_len=20000 \
         -timeout=10 -artifact_prefix="fuzz/artifacts/$target/" -print_final_stats=1 \
         "fuzz/corpus/$target" ${seeds:+"$seeds"} >"$logs/$target" 2>&1; then

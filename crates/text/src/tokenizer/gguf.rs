@@ -85,7 +85,7 @@ impl Tokenizer {
         core.with_normalizer(parts.normalizer);
         core.with_pre_tokenizer(parts.pre_tokenizer);
         core.add_tokens(&vocab.added(model == "bert"));
-        Self::assemble(core, parts.rule, specials)
+        Self::assemble(core, parts.rule, specials, vocab.tokens)
     }
 }
 

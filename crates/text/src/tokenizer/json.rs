@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
+use baton_weights::gguf::Strings;
 use serde_json::Value;
 use tokenizers::{Encoding, PostProcessor as _, PostProcessorWrapper, Token};
 
@@ -53,14 +54,18 @@ impl Tokenizer {
         let rule = DecodeRule::of(core.get_decoder())?;
         let around = core.get_post_processor().map(tokens_around).unwrap_or_default();
         let specials = Specials { prefix: around.0, suffix: around.1, ..Specials::default() };
-        Self::assemble(core, rule, specials)
+        Self::assemble(core, rule, specials, &Strings::new())
     }
 
     /// Puts a tokenizer together: spells out the pieces and finds the ends of generation by name.
+    ///
+    /// `listed` has the tokens in the order of their ids where the file lists them so; of those
+    /// that are spelled alike `core` knows only one.
     pub(super) fn assemble(
         mut core: tokenizers::Tokenizer,
         rule: DecodeRule,
         mut specials: Specials,
+        listed: &Strings,
     ) -> Result<Self> {
         // Padding and cutting are for training batches.
         core.with_padding(None);
@@ -92,14 +97,14 @@ impl Tokenizer {
             pieces: Arc::new(Pieces::new(rule, std::iter::empty())?),
             specials,
         };
-        tokenizer.spell(rule)?;
+        tokenizer.spell(rule, listed)?;
         Ok(tokenizer)
     }
 
     /// Makes the table of pieces.
-    fn spell(&mut self, rule: DecodeRule) -> Result<()> {
+    fn spell(&mut self, rule: DecodeRule, listed: &Strings) -> Result<()> {
         let vocab = self.core.get_vocab(true);
-        let size = vocab.values().map(|&id| id as usize + 1).max().unwrap_or(0);
+        let size = vocab.values().map(|&id| id as usize + 1).max().unwrap_or(0).max(listed.len());
         if size > MAX_VOCAB {
             return Err(Error::Json {
                 what: "tokenizer.json",
@@ -107,7 +112,9 @@ impl Tokenizer {
             });
         }
         let added = self.core.get_added_vocabulary().get_added_tokens_decoder();
-        let mut tokens: Vec<Option<(&str, bool)>> = vec![None; size];
+        let mut tokens: Vec<Option<(&str, bool)>> =
+            listed.iter().map(|token| Some((token, false))).collect();
+        tokens.resize(size, None);
         for (token, &id) in &vocab {
             let end = self.specials.eog.contains(&id);
             tokens[id as usize] = Some((token, end));

@@ -155,6 +155,16 @@ fn damaged_metadata_is_an_error() {
 }
 
 #[test]
+fn tokens_that_are_spelled_alike_keep_their_ids() {
+    let tokens = [("<unk>", 2, 0.0), ("a", 1, 0.0), ("b", 1, 0.0), ("a", 1, 0.0)];
+    let mut metadata = metadata("llama", &tokens, &[]);
+    set(&mut metadata, "bos_token_id", Value::U32(3));
+    let tokenizer = Tokenizer::from_gguf(&metadata).unwrap();
+    assert_eq!(tokenizer.vocab_size(), 4);
+    assert_eq!(tokenizer.decode(&[2, 1, 3], false), "baa");
+}
+
+#[test]
 fn ids_outside_the_vocabulary_are_ignored() {
     let mut metadata = sentence_piece();
     set(&mut metadata, "bos_token_id", Value::U32(u32::MAX));
