@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use baton_cpu::{Epilogue, Isa, Matrix, Pool, QuantizedRows, matmul};
+use baton_cpu::{Epilogue, Isa, Matrix, Pool, QuantizedRows, matmul, pack};
 use baton_weights::{Affine, DType, Tensor};
 
 /// Matrices of SmolLM2 135M, Gemma 3 270M and Llama 3.2 1B, and one larger than any cache.
@@ -60,7 +60,8 @@ fn measure(
     if !cols.is_multiple_of(dtype.block_len()) {
         return Ok(());
     }
-    let matrix = Matrix::new(tensor(dtype, rows, cols)?)?;
+    let mut matrix = Matrix::new(tensor(dtype, rows, cols)?)?;
+    pack(pool, vec![&mut matrix])?;
     let x: Vec<f32> = (0..batch * cols).map(|i| (i as f32 * 0.7).sin()).collect();
     let mut quantized = QuantizedRows::new();
     let x = quantized.quantize(pool, &x, cols);

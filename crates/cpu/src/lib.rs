@@ -4,7 +4,7 @@
 //! - [`Isa`]: the instruction set a kernel may use, detected once.
 //! - [`Pool`]: persistent worker threads that all kernels share.
 //! - [`QuantizedRows`], [`Rows`]: activations, quantized once for all matrices that read them.
-//! - [`Matrix`], [`matmul()`]: weight matrices in their file format and the products with them.
+//! - [`Matrix`], [`matmul()`]: weight matrices and the products with them.
 
 mod arena;
 mod disjoint;
@@ -22,7 +22,7 @@ mod timing;
 mod unit;
 
 pub use isa::{Isa, UnsupportedIsa};
-pub use matmul::{Epilogue, Expert, Matrix, MatrixError, matmul, matmul_experts};
+pub use matmul::{Epilogue, Expert, Matrix, MatrixError, matmul, matmul_experts, pack};
 pub use pool::Pool;
 pub use quant::{QuantizedRows, Rows};
 pub use unit::{Cpu, CpuOptions};

@@ -1,17 +1,16 @@
 //! Products of activations with weight matrices, in the weights' own formats.
 //!
 //! ```text
-//! formats      what a row of each format consists of, read by plain code
+//! formats      what a row of each format consists of in a file
+//! packed       the order in which the kernels read it
 //! work         how a product is split into tasks
-//! portable     the kernel for any machine
-//! panels       what all fast kernels have in common: avx2, avx512, neon
+//! panels       what all integer kernels have in common: portable, avx2, avx512, neon
 //! float        matrices of f32, f16, bf16
 //! ```
 //!
 //! Kernels take a panel of neighbouring matrix rows at a time. With many tokens a panel is unpacked
-//! once into a thread's scratch memory; with few it is read straight from the file's bytes. Both
-//! ways add up the same numbers in the same order, so a token's result does not depend on the
-//! batch it came in.
+//! once into a thread's scratch memory; with few it is read as it is kept. Both ways add up the
+//! same numbers in the same order, so a token's result does not depend on the batch it came in.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -22,7 +21,7 @@ mod formats;
 mod matrix;
 #[cfg(target_arch = "aarch64")]
 mod neon;
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod packed;
 mod panels;
 mod portable;
 mod scratch;
@@ -32,7 +31,7 @@ mod work;
 mod tests;
 
 pub(crate) use formats::BLOCK;
-pub use matrix::{Matrix, MatrixError};
+pub use matrix::{Matrix, MatrixError, pack};
 
 use crate::pool::Pool;
 use crate::quant::Rows;
@@ -61,7 +60,8 @@ pub struct Expert<'a> {
 /// are left as they are.
 ///
 /// # Panics
-/// If shapes do not fit together, or a quantized matrix meets activations that are not.
+/// If shapes do not fit together, a quantized matrix meets activations that are not, or is not
+/// [packed](pack) for the pool's instruction set.
 pub fn matmul(
     pool: &Pool,
     x: &Rows<'_>,

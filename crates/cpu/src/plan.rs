@@ -19,7 +19,8 @@ use baton_weights::{Tensor, Weights};
 
 use crate::kernels::attention::Scoring;
 use crate::kernels::pointwise::{Binary, Unary};
-use crate::matmul::Matrix;
+use crate::matmul::{Matrix, pack};
+use crate::pool::Pool;
 
 /// Columns `offset..offset + cols` of a matrix in the arena whose rows are `stride` apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -231,9 +232,30 @@ impl Plan {
         memory::assign(&mut plan);
         Ok(plan)
     }
+
+    /// Packs all weight matrices for the pool.
+    ///
+    /// # Errors
+    /// If there is no memory for them.
+    pub(crate) fn pack(&mut self, pool: &Pool) -> Result<(), ExecError> {
+        let matrices = self.steps.iter_mut().flat_map(|step| step.work.matrices()).collect();
+        pack(pool, matrices).map_err(|error| ExecError::Invalid(error.to_string()))
+    }
 }
 
 impl Work {
+    /// Every weight matrix.
+    fn matrices(&mut self) -> Vec<&mut Matrix> {
+        match self {
+            Work::Product(product) => product.matrices.iter_mut().collect(),
+            Work::Moe(moe) => {
+                let MoeStep { router, gate, up, down, .. } = &mut **moe;
+                std::iter::once(router).chain(gate).chain(up).chain(down).collect()
+            }
+            Work::Rows { .. } | Work::Attention(_) | Work::Select { .. } => Vec::new(),
+        }
+    }
+
     /// Calls `f` with every view.
     fn views(&mut self, mut f: impl FnMut(&mut View)) {
         match self {

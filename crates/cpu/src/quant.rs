@@ -1,4 +1,7 @@
-//! Activations as the matrix kernels read them: 8-bit integers, 32 to a scale.
+//! Activations as the matrix kernels read them: integers of 12 bits, 32 to a scale.
+//!
+//! An integer is kept as two bytes, `HIGH * high + low`, both within ±[`MOST_PART`], so that kernels
+//! multiply bytes only: eight bits alone would cost more accuracy than 4-bit weights leave.
 //!
 //! A row is quantized alone and the same way whatever the batch, so that a token's results do not
 //! depend on its neighbours. Quantized rows are shared by all matrices that read them.
@@ -8,12 +11,20 @@ use crate::isa::Isa;
 use crate::matmul::BLOCK;
 use crate::pool::Pool;
 
+/// What the high part of an integer counts for.
+pub(crate) const HIGH: i32 = 63;
+/// Largest magnitude of either part.
+pub(crate) const MOST_PART: i32 = 31;
+/// Largest magnitude of an integer.
+const MOST: i32 = HIGH * MOST_PART + MOST_PART;
+
 /// Buffers of quantized activations, to be kept and filled again: filling them allocates only
 /// while they grow.
 #[derive(Debug, Default)]
 pub struct QuantizedRows {
     rows: usize,
     cols: usize,
+    /// Block by block the high, then the low parts.
     pub(crate) values: Vec<i8>,
     /// One per block.
     pub(crate) scale: Vec<f32>,
@@ -69,7 +80,7 @@ impl QuantizedRows {
         assert!(cols.is_multiple_of(BLOCK), "rows of {cols} are no multiple of {BLOCK}");
         (self.rows, self.cols) = (x.len() / cols, cols);
         let blocks = x.len() / BLOCK;
-        self.values.resize(x.len(), 0);
+        self.values.resize(2 * x.len(), 0);
         for halves in [&mut self.sum16, &mut self.scaled16] {
             halves.resize(2 * blocks, 0.0);
         }
@@ -92,7 +103,7 @@ impl QuantizedRows {
             // SAFETY: tasks have distinct ranges of whole blocks.
             let part = unsafe {
                 Blocks {
-                    values: values.part(start..end),
+                    values: values.part(2 * start..2 * end),
                     scale: scale.part(first..last),
                     sum16: sum16.part(2 * first..2 * last),
                     sum32: sum32.part(first..last),
@@ -135,11 +146,9 @@ fn quantize_blocks(isa: Isa, x: &[f32], out: Blocks<'_>) {
 
 #[inline(always)]
 fn each_block(x: &[f32], out: Blocks<'_>) {
-    let blocks = x.as_chunks::<BLOCK>().0.iter().zip(out.values.as_chunks_mut::<BLOCK>().0);
+    let blocks = x.as_chunks::<BLOCK>().0.iter().zip(out.values.as_chunks_mut().0);
     for (i, (x, values)) in blocks.enumerate() {
-        let scale = quantize_block(x, values);
-        let sum = |half: &[i8]| half.iter().map(|&v| i32::from(v)).sum::<i32>() as f32;
-        let (low, high) = (sum(&values[..16]), sum(&values[16..]));
+        let (scale, [low, high]) = quantize_block(x, values);
         out.scale[i] = scale;
         (out.sum16[2 * i], out.sum16[2 * i + 1]) = (low, high);
         (out.scaled16[2 * i], out.scaled16[2 * i + 1]) = (scale * low, scale * high);
@@ -148,25 +157,32 @@ fn each_block(x: &[f32], out: Blocks<'_>) {
     }
 }
 
-/// Rounds to the nearest multiple of the block's scale, which maps its largest value to 127.
+/// Rounds to the nearest multiple of the block's scale, which maps its largest value to [`MOST`].
+/// Gives the scale, and the sums of the two halves' integers.
 #[inline(always)]
-fn quantize_block(x: &[f32; BLOCK], out: &mut [i8; BLOCK]) -> f32 {
+fn quantize_block(x: &[f32; BLOCK], out: &mut [i8; 2 * BLOCK]) -> (f32, [f32; 2]) {
     // Magnitudes compare like the integers that their bits are, infinities and NaN last.
     let largest = x.iter().map(|v| (v.to_bits() & 0x7fff_ffff) as i32).max().unwrap_or(0);
     let largest = f32::from_bits(largest as u32);
     if !largest.is_finite() {
-        *out = [0; BLOCK];
-        return f32::NAN;
+        *out = [0; 2 * BLOCK];
+        return (f32::NAN, [0.0; 2]);
     }
+    let most = MOST as f32;
     // What is too small to be divided by counts as zero.
     let (scale, inverse) =
-        if largest > 1e-36 { (largest / 127.0, 127.0 / largest) } else { (0.0, 0.0) };
-    for (out, &v) in out.iter_mut().zip(x) {
-        // Adding 1.5 * 2^23 leaves the integer nearest to the product in the low bits.
-        let shifted = v * inverse + 12_582_912.0;
-        *out = (shifted.to_bits() as i32).wrapping_sub(0x4b40_0000) as i8;
+        if largest > 1e-34 { (largest / most, most / largest) } else { (0.0, 0.0) };
+    // Adding 1.5 * 2^23 leaves the nearest integer in the low bits.
+    let nearest = |v: f32| ((v + 12_582_912.0).to_bits() as i32).wrapping_sub(0x4b40_0000);
+    let integers: [i32; BLOCK] = std::array::from_fn(|i| nearest(x[i] * inverse));
+    let (high, low) = out.split_at_mut(BLOCK);
+    for ((&integer, high), low) in integers.iter().zip(high).zip(low) {
+        let part = nearest(integer as f32 * (1.0 / HIGH as f32));
+        *high = part as i8;
+        *low = (integer - HIGH * part) as i8;
     }
-    scale
+    let sum = |half: &[i32]| half.iter().sum::<i32>() as f32;
+    (scale, [sum(&integers[..BLOCK / 2]), sum(&integers[BLOCK / 2..])])
 }
 
 #[cfg(test)]

@@ -80,7 +80,8 @@ impl Unit for Cpu {
     ) -> Result<Box<dyn Executor>, ExecError> {
         let disabled: Vec<&str> = self.disabled_passes.iter().map(String::as_str).collect();
         let switches = Switches { fuse: self.fuse, disabled_passes: &disabled };
-        let plan = Plan::new(graph, weights, switches)?;
+        let mut plan = Plan::new(graph, weights, switches)?;
+        plan.pack(&self.pool)?;
         Ok(Box::new(CpuExecutor::new(graph, plan, Arc::clone(&self.pool), limits)?))
     }
 }

@@ -2,16 +2,18 @@
 //!
 //! Every quantized format is reduced to the same picture: a row is a sequence of small integers
 //! with one scale, and for some formats one minimum, per group of 16 or 32 of them:
-//! `weight = scale * (integer - OFFSET) + minimum`. A format says how to read the two parts; all
-//! kernels are written once against that picture.
+//! `weight = scale * (integer - OFFSET) + minimum`. A format says how to read the two parts from a
+//! file; packing and all kernels are written once against that picture.
 
 mod affine;
 mod blocks;
 mod kquants;
+mod scales;
 
 pub(crate) use affine::Affine;
-pub(crate) use blocks::{FP4_TABLE, IQ4_TABLE, Iq4Nl, MxFp4, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0};
+pub(crate) use blocks::{Iq4Nl, MxFp4, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0};
 pub(crate) use kquants::{Iq4Xs, Q2K, Q3K, Q4K, Q5K, Q6K};
+pub(crate) use scales::{Part, ScaleKind, ScaleSizes, Scales, decode, factor_at};
 
 use baton_weights::DType;
 
@@ -33,43 +35,26 @@ pub(crate) struct Row<'a> {
     pub(crate) group: usize,
 }
 
-/// Where a row's scales and minima go: element `g` of the row to `stride * g`.
-pub(crate) struct Scales<'a> {
-    pub(crate) scale: &'a mut [f32],
-    /// Empty for formats without minima.
-    pub(crate) min: &'a mut [f32],
-    pub(crate) stride: usize,
-}
-
-impl Scales<'_> {
-    #[inline(always)]
-    fn set(&mut self, group: usize, scale: f32) {
-        self.scale[group * self.stride] = scale;
-    }
-
-    #[inline(always)]
-    fn set_with_min(&mut self, group: usize, scale: f32, min: f32) {
-        self.scale[group * self.stride] = scale;
-        self.min[group * self.stride] = min;
-    }
-}
-
 /// A quantized weight format.
 pub(crate) trait Format {
+    /// Bits of an element's code.
+    const BITS: usize;
     /// Elements per scale: 16 or 32.
     const GROUP: usize = BLOCK;
-    /// Largest integer; integers are bytes in `0..=MAX`, unless `SIGNED`.
-    const MAX: i32;
-    /// Whether integers are signed bytes instead. Then there is no offset.
-    const SIGNED: bool = false;
+    /// Largest integer; integers are bytes in `0..=MAX`.
+    const MAX: i32 = (1 << Self::BITS) - 1;
+    /// The integers that codes stand for, if not themselves.
+    const TABLE: Option<&'static [u8; 16]> = None;
     /// What is subtracted from each integer.
     const OFFSET: i32 = 0;
     /// Whether groups have a minimum.
     const MIN: bool = false;
+    /// How scales are kept; `None` if that depends on the file.
+    const SCALES: Option<ScaleKind>;
 
-    /// Writes the integers of a row, one byte each.
-    fn values(row: &Row<'_>, out: &mut [u8]);
-    /// Writes the scales, and minima where there are any, one per group.
+    /// Writes the codes of a row, one byte each.
+    fn codes(row: &Row<'_>, out: &mut [u8]);
+    /// Writes the scales, and minima where there are any, of every group.
     fn scales(row: &Row<'_>, out: &mut Scales<'_>);
 }
 
@@ -171,10 +156,10 @@ pub(crate) fn f16(bits: u16) -> f32 {
     f32::from_bits(value | special | u32::from(bits & 0x8000) << 16)
 }
 
-/// The half-precision value at byte `at`.
+/// The bits of the 16-bit number at byte `at`.
 #[inline(always)]
-fn f16_at(bytes: &[u8], at: usize) -> f32 {
-    f16(u16::from_le_bytes([bytes[at], bytes[at + 1]]))
+fn half_at(bytes: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes([bytes[at], bytes[at + 1]])
 }
 
 /// Element `i` of packed little-endian floats of type `dtype`.
@@ -185,11 +170,8 @@ pub(crate) fn float_at(bytes: &[u8], i: usize, dtype: DType) -> f32 {
             let b: [u8; 4] = bytes[4 * i..4 * i + 4].try_into().expect("four bytes");
             f32::from_le_bytes(b)
         }
-        DType::BF16 => {
-            let half = u16::from_le_bytes([bytes[2 * i], bytes[2 * i + 1]]);
-            f32::from_bits(u32::from(half) << 16)
-        }
-        _ => f16_at(bytes, 2 * i),
+        DType::BF16 => f32::from_bits(u32::from(half_at(bytes, 2 * i)) << 16),
+        _ => f16(half_at(bytes, 2 * i)),
     }
 }
 

@@ -1,12 +1,16 @@
 //! A weight matrix, ready to be multiplied with.
 
 use std::fmt;
+use std::sync::Arc;
 
 use baton_weights::{DType, Tensor};
 
 use super::formats::{Row, with_format};
+use super::packed::{Layout, Packed, Shape, reserve};
+use crate::pool::Pool;
 
-/// A weight matrix `[rows, cols]`, that is `[outputs, inputs]`, in its file's format and memory.
+/// A weight matrix `[rows, cols]`, that is `[outputs, inputs]`, in its file's format: floats in the
+/// file's own memory, quantized weights sorted anew for the machine's kernels.
 #[derive(Clone, Debug)]
 pub struct Matrix {
     tensor: Tensor,
@@ -16,14 +20,16 @@ pub struct Matrix {
     /// for every row.
     row_bytes: usize,
     scale_bytes: usize,
+    /// What kernels read of quantized weights.
+    packed: Option<Packed>,
 }
 
 /// A tensor that cannot serve as a weight matrix.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MatrixError {
-    /// It has not two dimensions.
-    #[error("{name:?} has shape {shape:?}; a weight matrix has two dimensions")]
+    /// It has not two dimensions, or one of them is 0.
+    #[error("{name:?} has shape {shape:?}; a weight matrix has two dimensions, neither 0")]
     Shape {
         /// The tensor's name.
         name: String,
@@ -40,15 +46,22 @@ pub enum MatrixError {
         /// Its type, as text.
         dtype: String,
     },
+    /// There is no memory for its packed form.
+    #[error("no memory for the weights: {problem}")]
+    Memory {
+        /// What the system said.
+        problem: String,
+    },
 }
 
 impl Matrix {
-    /// A matrix over a tensor's bytes, which are shared, not copied.
+    /// A matrix over a tensor's bytes, which are shared, not copied. Before it can be multiplied
+    /// with it must be [packed](pack).
     ///
     /// # Errors
-    /// If the tensor has not two dimensions, or its type has no kernels.
+    /// If the tensor has not two dimensions or is empty, or its type has no kernels.
     pub fn new(tensor: Tensor) -> Result<Matrix, MatrixError> {
-        let &[rows, cols] = tensor.shape() else {
+        let &[rows @ 1..=usize::MAX, cols @ 1..=usize::MAX] = tensor.shape() else {
             let (name, shape) = (tensor.name().to_owned(), tensor.shape().to_vec());
             return Err(MatrixError::Shape { name, shape });
         };
@@ -63,7 +76,7 @@ impl Matrix {
         let scale_bytes = tensor
             .affine()
             .map_or(0, |affine| cols / dtype.block_len() * affine.dtype.block_bytes());
-        Ok(Matrix { tensor, rows, cols, row_bytes, scale_bytes })
+        Ok(Matrix { tensor, rows, cols, row_bytes, scale_bytes, packed: None })
     }
 
     /// Number of outputs.
@@ -88,7 +101,7 @@ impl Matrix {
 
     /// Bytes that one product with the matrix reads.
     pub fn stored_bytes(&self) -> usize {
-        self.tensor.stored_bytes()
+        self.packed.as_ref().map_or_else(|| self.tensor.stored_bytes(), |packed| packed.bytes())
     }
 
     /// The tensor that the matrix is made of.
@@ -96,6 +109,12 @@ impl Matrix {
         &self.tensor
     }
 
+    /// The panels of quantized weights.
+    pub(super) fn packed(&self) -> &Packed {
+        self.packed.as_ref().expect("quantized weights are packed before use")
+    }
+
+    /// Row `i` as it lies in the file.
     pub(super) fn row(&self, i: usize) -> Row<'_> {
         let data = &self.tensor.data()[i * self.row_bytes..(i + 1) * self.row_bytes];
         let group = self.dtype().block_len();
@@ -108,6 +127,36 @@ impl Matrix {
             None => Row { data, scales: &[], biases: &[], scale_type: DType::F32, group },
         }
     }
+}
+
+/// Sorts the weights of quantized matrices anew, for the pool's instruction set, in memory of their
+/// own. Matrices of floats, and what is packed already, stay as they are.
+///
+/// # Errors
+/// If there is no memory for them; then nothing has changed.
+pub fn pack(pool: &Pool, matrices: Vec<&mut Matrix>) -> Result<(), MatrixError> {
+    let wanted = |m: &&mut Matrix| !m.is_float() && m.packed.is_none();
+    let matrices: Vec<&mut Matrix> = matrices.into_iter().filter(wanted).collect();
+    let layout = Layout::of(pool.isa());
+    let shape = |m: &Matrix| {
+        with_format!(m.dtype(), F => Shape::new::<F>(layout, m.rows, m.cols, m.row(0)),
+            else unreachable!("only quantized matrices are packed"))
+    };
+    let shapes: Vec<Shape> = matrices.iter().map(|m| shape(m)).collect();
+    let (mut memory, starts) =
+        reserve(&shapes).map_err(|e| MatrixError::Memory { problem: e.to_string() })?;
+    for ((matrix, shape), &start) in matrices.iter().zip(&shapes).zip(&starts) {
+        let out = &mut memory[start..start + shape.bytes()];
+        let (rows, cols) = (matrix.rows, matrix.cols);
+        with_format!(matrix.dtype(), F => {
+            shape.pack::<F>(pool, rows, cols, |i| matrix.row(i), out);
+        }, else unreachable!("only quantized matrices are packed"));
+    }
+    let memory = Arc::new(memory);
+    for ((matrix, shape), start) in matrices.into_iter().zip(shapes).zip(starts) {
+        matrix.packed = Some(Packed::new(Arc::clone(&memory), start, shape));
+    }
+    Ok(())
 }
 
 impl fmt::Display for Matrix {

@@ -38,11 +38,8 @@ impl Buffer {
 /// What a kernel may need at once.
 #[derive(Default)]
 pub(super) struct Scratch {
-    /// Integers of one or more rows, in file order.
-    pub(super) linear: Buffer,
-    /// Integers of panels, in kernel order.
-    #[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), allow(dead_code))]
-    pub(super) packed: Buffer,
+    /// Integers of unpacked panels.
+    pub(super) integers: Buffer,
     /// Scales, or rows of floats.
     pub(super) scale: Buffer,
     /// Minima.

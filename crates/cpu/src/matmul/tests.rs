@@ -4,7 +4,7 @@ use baton_weights::{Affine, DType, Tensor};
 
 use super::*;
 use crate::isa::Isa;
-use crate::quant::QuantizedRows;
+use crate::quant::{HIGH, QuantizedRows};
 
 /// A small generator, so that failures repeat.
 pub(crate) struct Random(pub(crate) u64);
@@ -55,8 +55,20 @@ pub(crate) const QUANTIZED: [DType; 21] = [
     DType::Affine { bits: 8, group_size: 64 },
 ];
 
+fn packed(pool: &Pool, tensor: Tensor) -> Matrix {
+    let mut matrix = Matrix::new(tensor).unwrap();
+    pack(pool, vec![&mut matrix]).unwrap();
+    matrix
+}
+
 /// Random weights of that type.
-pub(crate) fn matrix(dtype: DType, rows: usize, cols: usize, random: &mut Random) -> Matrix {
+pub(crate) fn matrix(
+    pool: &Pool,
+    dtype: DType,
+    rows: usize,
+    cols: usize,
+    random: &mut Random,
+) -> Matrix {
     let blocks = rows * cols / dtype.block_len();
     let mut data = random.bytes(blocks * dtype.block_bytes());
     let halves: &[usize] = match dtype {
@@ -87,7 +99,7 @@ pub(crate) fn matrix(dtype: DType, rows: usize, cols: usize, random: &mut Random
     } else {
         Tensor::new("w", dtype, &shape, data.into())
     };
-    Matrix::new(tensor.unwrap()).unwrap()
+    packed(pool, tensor.unwrap())
 }
 
 /// The weights, row-major, as the plain definitions of the formats have them.
@@ -114,7 +126,11 @@ fn seen(x: &Rows<'_>, matrix: &Matrix, row: usize) -> Vec<f64> {
         return x.x[at..at + x.cols()].iter().map(|&v| f64::from(v)).collect();
     }
     let q = x.quantized.unwrap();
-    (at..at + x.cols()).map(|i| f64::from(q.values[i]) * f64::from(q.scale[i / BLOCK])).collect()
+    let integer = |i: usize| {
+        let high = i / BLOCK * 2 * BLOCK + i % BLOCK;
+        HIGH * i32::from(q.values[high]) + i32::from(q.values[high + BLOCK])
+    };
+    (at..at + x.cols()).map(|i| f64::from(integer(i)) * f64::from(q.scale[i / BLOCK])).collect()
 }
 
 /// The exact product and the sum of its terms' magnitudes.
@@ -128,7 +144,7 @@ fn activations(rows: usize, cols: usize, random: &mut Random) -> Vec<f32> {
 
 fn check_product(pool: &Pool, dtype: DType, rows: usize, cols: usize, tokens: usize) {
     let random = &mut Random((rows * 31 + cols * 7 + tokens) as u64);
-    let matrix = matrix(dtype, rows, cols, random);
+    let matrix = matrix(pool, dtype, rows, cols, random);
     let x = activations(tokens, cols, random);
     let mut quantized = QuantizedRows::new();
     let x = if matrix.is_float() && !cols.is_multiple_of(BLOCK) {
@@ -201,7 +217,7 @@ fn a_token_does_not_feel_its_neighbours() {
     for pool in pools() {
         for dtype in QUANTIZED.into_iter().chain([DType::F32, DType::F16, DType::BF16]) {
             let (rows, cols, random) = (21, 512, &mut Random(5));
-            let matrix = matrix(dtype, rows, cols, random);
+            let matrix = matrix(&pool, dtype, rows, cols, random);
             let x = activations(70, cols, random);
             let mut quantized = QuantizedRows::new();
             let mut all = vec![0.0; 70 * rows];
@@ -224,7 +240,7 @@ fn stacked_matrices_of_several_types() {
     for pool in pools() {
         let (random, cols) = (&mut Random(1), 256);
         let parts = [(DType::Q4_1, 24), (DType::Q6_K, 3), (DType::F16, 9), (DType::Q8_0, 17)]
-            .map(|(dtype, rows)| matrix(dtype, rows, cols, random));
+            .map(|(dtype, rows)| matrix(&pool, dtype, rows, cols, random));
         let x = activations(5, cols, random);
         let mut quantized = QuantizedRows::new();
         let x = quantized.quantize(&pool, &x, cols);
@@ -248,7 +264,8 @@ fn stacked_matrices_of_several_types() {
 fn experts_take_their_rows() {
     for pool in pools() {
         let (random, cols, rows) = (&mut Random(2), 64, 20);
-        let w: Vec<Matrix> = (0..4).map(|_| matrix(DType::MxFp4, rows, cols, random)).collect();
+        let w: Vec<Matrix> =
+            (0..4).map(|_| matrix(&pool, DType::MxFp4, rows, cols, random)).collect();
         let x = activations(9, cols, random);
         let mut quantized = QuantizedRows::new();
         let x = quantized.quantize(&pool, &x, cols);
@@ -273,7 +290,7 @@ fn experts_take_their_rows() {
 fn bias_and_accumulation() {
     for pool in pools() {
         let (random, cols, rows) = (&mut Random(3), 96, 13);
-        let w = matrix(DType::Q5_0, rows, cols, random);
+        let w = matrix(&pool, DType::Q5_0, rows, cols, random);
         let (x, bias) = (activations(6, cols, random), activations(1, rows, random));
         let mut quantized = QuantizedRows::new();
         let x = quantized.quantize(&pool, &x, cols);
@@ -291,7 +308,7 @@ fn bias_and_accumulation() {
 #[test]
 fn empty_batches_and_zero_activations() {
     for pool in pools() {
-        let w = matrix(DType::Q4_K, 8, 256, &mut Random(4));
+        let w = matrix(&pool, DType::Q4_K, 8, 256, &mut Random(4));
         let mut quantized = QuantizedRows::new();
         let x = quantized.quantize(&pool, &[], 256);
         matmul(&pool, &x, &[&w], &mut [], 8, Epilogue::default());
@@ -320,7 +337,7 @@ fn infinite_and_undefined_scales_stay_in_their_row() {
             } else {
                 Tensor::new("w", dtype, &[16, 256], data.into())
             };
-            let w = Matrix::new(tensor.unwrap()).unwrap();
+            let w = packed(&pool, tensor.unwrap());
             let x = activations(5, 256, &mut Random(7));
             let mut quantized = QuantizedRows::new();
             let x = quantized.quantize(&pool, &x, 256);
@@ -334,15 +351,18 @@ fn infinite_and_undefined_scales_stay_in_their_row() {
 
 #[test]
 fn only_matrices_are_taken() {
-    let vector = Tensor::from_f32("v", &[4], &[0.0; 4]);
-    assert!(matches!(Matrix::new(vector), Err(MatrixError::Shape { .. })));
+    for shape in [&[4][..], &[0, 4], &[1, 2, 2]] {
+        let count = shape.iter().product();
+        let tensor = Tensor::from_f32("v", shape, &vec![0.0; count]);
+        assert!(matches!(Matrix::new(tensor), Err(MatrixError::Shape { .. })));
+    }
 }
 
 #[test]
 #[should_panic(expected = "wants quantized activations")]
 fn quantized_weights_want_quantized_activations() {
-    let w = matrix(DType::Q8_0, 2, 32, &mut Random(0));
     let pool = Pool::new(1, Isa::Portable).unwrap();
+    let w = matrix(&pool, DType::Q8_0, 2, 32, &mut Random(0));
     let x = [0.0; 32];
     matmul(&pool, &Rows::floats(&x, 32), &[&w], &mut [0.0; 2], 2, Epilogue::default());
 }

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::matrix::Matrix;
+use super::packed::Layout;
 use super::scratch::{Scratch, with_scratch};
 use super::{Epilogue, float, portable};
 use crate::disjoint::Disjoint;
@@ -104,7 +105,7 @@ pub(super) fn run<'a>(
         })
     };
     let isa = pool.isa();
-    let unit = panel_rows(isa);
+    let unit = Layout::of(isa).rows;
     let panels = |job: &Job<'_>| {
         if job.tokens.len() == 0 { 0 } else { job.matrix.rows().div_ceil(unit) }
     };
@@ -133,14 +134,6 @@ pub(super) fn run<'a>(
             left -= tasks;
         }
     });
-}
-
-/// Matrix rows that a kernel takes at a time.
-fn panel_rows(isa: Isa) -> usize {
-    match isa {
-        Isa::Avx512 => 16,
-        _ => 8,
-    }
 }
 
 fn dispatch(isa: Isa, work: &Work<'_>, scratch: &mut Scratch) {

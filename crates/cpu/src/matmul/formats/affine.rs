@@ -1,22 +1,21 @@
 //! MLX's affine format: packed unsigned integers, scale and bias per group, in tensors apart.
 
-use super::{BLOCK, Format, Row, Scales, float_at};
+use baton_weights::DType;
 
-/// Integers of `BITS` bits, packed little-endian. Those of 8 bits are read as signed, 128 less,
-/// and the minimum makes up for it: x86's products of bytes would overflow otherwise.
+use super::{BLOCK, Format, Row, ScaleKind, Scales, float_at, half_at};
+
+/// Integers of `BITS` bits, packed little-endian.
 pub(crate) struct Affine<const BITS: usize>;
 
 impl<const BITS: usize> Format for Affine<BITS> {
-    const MAX: i32 = if BITS == 8 { 128 } else { (1 << BITS) - 1 };
-    const SIGNED: bool = BITS == 8;
+    const BITS: usize = BITS;
     const MIN: bool = true;
+    const SCALES: Option<ScaleKind> = None;
 
     #[inline(always)]
-    fn values(row: &Row<'_>, out: &mut [u8]) {
+    fn codes(row: &Row<'_>, out: &mut [u8]) {
         if BITS == 8 {
-            for (out, &byte) in out.iter_mut().zip(row.data) {
-                *out = byte ^ 0x80;
-            }
+            out.copy_from_slice(row.data);
             return;
         }
         // Eight integers of any width fill whole bytes.
@@ -35,11 +34,17 @@ impl<const BITS: usize> Format for Affine<BITS> {
         let blocks_each = row.group / BLOCK;
         let groups = row.scales.len() / row.scale_type.block_bytes();
         for group in 0..groups {
-            let scale = float_at(row.scales, group, row.scale_type);
-            let bias = float_at(row.biases, group, row.scale_type);
-            let min = if BITS == 8 { 128.0 * scale + bias } else { bias };
-            for block in 0..blocks_each {
-                out.set_with_min(group * blocks_each + block, scale, min);
+            for block in group * blocks_each..(group + 1) * blocks_each {
+                if row.scale_type == DType::F32 {
+                    let scale = float_at(row.scales, group, DType::F32);
+                    out.singles(block, scale, float_at(row.biases, group, DType::F32));
+                } else {
+                    out.halves(
+                        block,
+                        half_at(row.scales, 2 * group),
+                        half_at(row.biases, 2 * group),
+                    );
+                }
             }
         }
     }

@@ -1,9 +1,16 @@
 //! ggml's formats with super-blocks of 256 elements.
 
-use super::blocks::iq4_values;
-use super::{Format, Row, Scales, f16_at};
+use super::blocks::{IQ4_OFFSET, IQ4_TABLE, nibbles as block_nibbles};
+use super::{Format, Row, ScaleKind, Scales, half_at};
 
-const SUPER: usize = 256;
+/// Elements of a super-block.
+pub(super) const SUPER: usize = 256;
+
+/// The half-precision number with these bits, negated: minima are subtracted in these formats.
+#[inline(always)]
+fn negated(half: u16) -> u16 {
+    half ^ 0x8000
+}
 
 /// Elements `128 * half + 32 * pair + i` are the bit pair `pair` of byte `32 * half + i`.
 #[inline(always)]
@@ -34,12 +41,13 @@ fn nibbles(packed: &[u8], out: &mut [u8]) {
 pub(crate) struct Q2K;
 
 impl Format for Q2K {
+    const BITS: usize = 2;
     const GROUP: usize = 16;
-    const MAX: i32 = 3;
     const MIN: bool = true;
+    const SCALES: Option<ScaleKind> = Some(ScaleKind::Super);
 
     #[inline(always)]
-    fn values(row: &Row<'_>, out: &mut [u8]) {
+    fn codes(row: &Row<'_>, out: &mut [u8]) {
         for (block, out) in row.data.chunks_exact(84).zip(out.chunks_exact_mut(SUPER)) {
             bit_pairs(&block[16..], out);
         }
@@ -48,10 +56,9 @@ impl Format for Q2K {
     #[inline(always)]
     fn scales(row: &Row<'_>, out: &mut Scales<'_>) {
         for (i, block) in row.data.chunks_exact(84).enumerate() {
-            let (d, min) = (f16_at(block, 80), f16_at(block, 82));
+            out.factors(i, half_at(block, 80), negated(half_at(block, 82)));
             for (g, &packed) in block[..16].iter().enumerate() {
-                let (scale, low) = (f32::from(packed & 15), f32::from(packed >> 4));
-                out.set_with_min(16 * i + g, d * scale, -(min * low));
+                out.bytes(16 * i + g, (packed & 15) as i8, (packed >> 4) as i8);
             }
         }
     }
@@ -61,12 +68,13 @@ impl Format for Q2K {
 pub(crate) struct Q3K;
 
 impl Format for Q3K {
+    const BITS: usize = 3;
     const GROUP: usize = 16;
-    const MAX: i32 = 7;
     const OFFSET: i32 = 4;
+    const SCALES: Option<ScaleKind> = Some(ScaleKind::Super);
 
     #[inline(always)]
-    fn values(row: &Row<'_>, out: &mut [u8]) {
+    fn codes(row: &Row<'_>, out: &mut [u8]) {
         for (block, out) in row.data.chunks_exact(110).zip(out.chunks_exact_mut(SUPER)) {
             bit_pairs(&block[32..], out);
             for (bit, out) in out.chunks_exact_mut(32).enumerate() {
@@ -80,13 +88,13 @@ impl Format for Q3K {
     #[inline(always)]
     fn scales(row: &Row<'_>, out: &mut Scales<'_>) {
         for (i, block) in row.data.chunks_exact(110).enumerate() {
-            let d = f16_at(block, 108);
+            out.factors(i, half_at(block, 108), 0);
             let packed = &block[96..108];
             for g in 0..16 {
                 // Low four bits: nibbles of the first eight bytes. High two: pairs of the rest.
                 let low = packed[g % 8] >> (4 * (g / 8)) & 15;
                 let high = packed[8 + g % 4] >> (2 * (g / 4)) & 3;
-                out.set(16 * i + g, d * (f32::from(low | high << 4) - 32.0));
+                out.bytes(16 * i + g, (low | high << 4) as i8 - 32, 0);
             }
         }
     }
@@ -94,24 +102,24 @@ impl Format for Q3K {
 
 /// Scale and minimum of group `g` from the twelve bytes of Q4_K and Q5_K.
 #[inline(always)]
-fn scale_and_min(packed: &[u8], g: usize) -> (f32, f32) {
+fn scale_and_min(packed: &[u8], g: usize) -> (i8, i8) {
     let (scale, min) = if g < 4 {
         (packed[g] & 63, packed[g + 4] & 63)
     } else {
         let (low, a, b) = (packed[g + 4], packed[g - 4] >> 6, packed[g] >> 6);
         (low & 15 | a << 4, low >> 4 | b << 4)
     };
-    (f32::from(scale), f32::from(min))
+    (scale as i8, min as i8)
 }
 
 /// The eight scales and minima of each super-block of Q4_K and Q5_K.
 #[inline(always)]
 fn scales_and_mins(row: &Row<'_>, bytes: usize, out: &mut Scales<'_>) {
     for (i, block) in row.data.chunks_exact(bytes).enumerate() {
-        let (d, dmin) = (f16_at(block, 0), f16_at(block, 2));
+        out.factors(i, half_at(block, 0), negated(half_at(block, 2)));
         for g in 0..8 {
             let (scale, min) = scale_and_min(&block[4..16], g);
-            out.set_with_min(8 * i + g, d * scale, -(dmin * min));
+            out.bytes(8 * i + g, scale, min);
         }
     }
 }
@@ -120,11 +128,12 @@ fn scales_and_mins(row: &Row<'_>, bytes: usize, out: &mut Scales<'_>) {
 pub(crate) struct Q4K;
 
 impl Format for Q4K {
-    const MAX: i32 = 15;
+    const BITS: usize = 4;
     const MIN: bool = true;
+    const SCALES: Option<ScaleKind> = Some(ScaleKind::Super);
 
     #[inline(always)]
-    fn values(row: &Row<'_>, out: &mut [u8]) {
+    fn codes(row: &Row<'_>, out: &mut [u8]) {
         for (block, out) in row.data.chunks_exact(144).zip(out.chunks_exact_mut(SUPER)) {
             nibbles(&block[16..], out);
         }
@@ -140,11 +149,12 @@ impl Format for Q4K {
 pub(crate) struct Q5K;
 
 impl Format for Q5K {
-    const MAX: i32 = 31;
+    const BITS: usize = 5;
     const MIN: bool = true;
+    const SCALES: Option<ScaleKind> = Some(ScaleKind::Super);
 
     #[inline(always)]
-    fn values(row: &Row<'_>, out: &mut [u8]) {
+    fn codes(row: &Row<'_>, out: &mut [u8]) {
         for (block, out) in row.data.chunks_exact(176).zip(out.chunks_exact_mut(SUPER)) {
             nibbles(&block[48..], out);
             for (bit, out) in out.chunks_exact_mut(32).enumerate() {
@@ -165,12 +175,13 @@ impl Format for Q5K {
 pub(crate) struct Q6K;
 
 impl Format for Q6K {
+    const BITS: usize = 6;
     const GROUP: usize = 16;
-    const MAX: i32 = 63;
     const OFFSET: i32 = 32;
+    const SCALES: Option<ScaleKind> = Some(ScaleKind::Super);
 
     #[inline(always)]
-    fn values(row: &Row<'_>, out: &mut [u8]) {
+    fn codes(row: &Row<'_>, out: &mut [u8]) {
         for (block, out) in row.data.chunks_exact(210).zip(out.chunks_exact_mut(SUPER)) {
             for (half, out) in out.chunks_exact_mut(128).enumerate() {
                 let low = &block[64 * half..64 * half + 64];
@@ -189,9 +200,9 @@ impl Format for Q6K {
     #[inline(always)]
     fn scales(row: &Row<'_>, out: &mut Scales<'_>) {
         for (i, block) in row.data.chunks_exact(210).enumerate() {
-            let d = f16_at(block, 208);
+            out.factors(i, half_at(block, 208), 0);
             for (g, &scale) in block[192..208].iter().enumerate() {
-                out.set(16 * i + g, d * f32::from(scale as i8));
+                out.bytes(16 * i + g, scale as i8, 0);
             }
         }
     }
@@ -202,14 +213,17 @@ impl Format for Q6K {
 pub(crate) struct Iq4Xs;
 
 impl Format for Iq4Xs {
-    const MAX: i32 = 128;
-    const SIGNED: bool = true;
+    const BITS: usize = 4;
+    const MAX: i32 = 240;
+    const TABLE: Option<&'static [u8; 16]> = Some(&IQ4_TABLE);
+    const OFFSET: i32 = IQ4_OFFSET;
+    const SCALES: Option<ScaleKind> = Some(ScaleKind::Super);
 
     #[inline(always)]
-    fn values(row: &Row<'_>, out: &mut [u8]) {
+    fn codes(row: &Row<'_>, out: &mut [u8]) {
         for (block, out) in row.data.chunks_exact(136).zip(out.chunks_exact_mut(SUPER)) {
             for (packed, out) in block[8..].chunks_exact(16).zip(out.chunks_exact_mut(32)) {
-                iq4_values(packed, out);
+                block_nibbles(packed, out);
             }
         }
     }
@@ -217,12 +231,12 @@ impl Format for Iq4Xs {
     #[inline(always)]
     fn scales(row: &Row<'_>, out: &mut Scales<'_>) {
         for (i, block) in row.data.chunks_exact(136).enumerate() {
-            let d = f16_at(block, 0);
+            out.factors(i, half_at(block, 0), 0);
             let high = u16::from_le_bytes([block[2], block[3]]);
             for g in 0..8 {
                 let low = block[4 + g / 2] >> (4 * (g % 2)) & 15;
-                let scale = u16::from(low) | (high >> (2 * g) & 3) << 4;
-                out.set(8 * i + g, d * (f32::from(scale) - 32.0));
+                let scale = low | ((high >> (2 * g) & 3) << 4) as u8;
+                out.bytes(8 * i + g, scale as i8 - 32, 0);
             }
         }
     }

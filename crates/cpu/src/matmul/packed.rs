@@ -1,0 +1,278 @@
+//! Weights in the order in which the kernels read them.
+//!
+//! A matrix is packed once, when it is loaded, into *panels* of neighbouring rows. A panel has the
+//! same bits as the file, sorted anew:
+//!
+//! ```text
+//! codes    block by block (32 columns of all rows); see below
+//! scale    group by group, one for each row
+//! min      likewise, if the format has minima
+//! factor   super-block by super-block, if scales are bytes to be multiplied with one
+//! ```
+//!
+//! The codes of a block, a byte each, would lie so that a kernel's vector holds `run` neighbouring
+//! columns of each row, row after row. These bytes, in eight equal *chunks*, are squeezed into bit
+//! planes: chunk `i` of a plane of `P` bits a code lies in the plane's chunk `i % P`, shifted by
+//! `P * (i / P)`. Codes of 3, 5 and 6 bits have a low plane of 2 or 4 bits and a high one.
+
+use std::io;
+use std::sync::Arc;
+
+use baton_weights::DType;
+use memmap2::MmapMut;
+
+use super::formats::{BLOCK, Format, Row, ScaleKind, ScaleSizes, Scales};
+use crate::disjoint::Disjoint;
+use crate::isa::Isa;
+use crate::pool::Pool;
+
+/// Chunks of a block.
+pub(super) const CHUNKS: usize = 8;
+/// Most rows that a panel has.
+pub(super) const MOST_ROWS: usize = 16;
+
+/// The shape of an instruction set's panels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Layout {
+    /// Rows of a panel.
+    pub(super) rows: usize,
+    /// Neighbouring columns of a row that lie together.
+    pub(super) run: usize,
+}
+
+impl Layout {
+    pub(super) fn of(isa: Isa) -> Layout {
+        match isa {
+            Isa::Avx512 => Layout { rows: 16, run: 4 },
+            Isa::NeonI8mm => Layout { rows: 8, run: 8 },
+            _ => Layout { rows: 8, run: 4 },
+        }
+    }
+}
+
+/// Bits of a code's low plane.
+pub(super) const fn low_bits<F: Format>() -> usize {
+    match F::BITS {
+        2 | 3 => 2,
+        8 => 8,
+        _ => 4,
+    }
+}
+
+/// Bits of a code's high plane.
+pub(super) const fn high_bits<F: Format>() -> usize {
+    F::BITS - low_bits::<F>()
+}
+
+/// The panels of a matrix, in memory that it shares with the model's other matrices.
+#[derive(Clone, Debug)]
+pub(super) struct Packed {
+    memory: Arc<MmapMut>,
+    start: usize,
+    shape: Shape,
+}
+
+/// What the panels of a matrix consist of.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    layout: Layout,
+    kind: ScaleKind,
+    panels: usize,
+    /// Bytes of the codes and the scales of a panel, and of the whole of it.
+    codes: usize,
+    scales: ScaleSizes,
+    panel: usize,
+}
+
+impl Shape {
+    /// That of a matrix of `rows` rows of `cols` columns; `row` is one of them.
+    pub(super) fn new<F: Format>(layout: Layout, rows: usize, cols: usize, row: Row<'_>) -> Shape {
+        let kind = F::SCALES.unwrap_or(match row.scale_type {
+            DType::F16 => ScaleKind::Half,
+            DType::BF16 => ScaleKind::Brain,
+            _ => ScaleKind::Single,
+        });
+        let codes = layout.rows * cols * F::BITS / 8;
+        let scales = ScaleSizes::new::<F>(kind, layout.rows, cols);
+        // Panels start on cache lines.
+        let panel = (codes + scales.scale + scales.min + scales.factor).next_multiple_of(64);
+        Shape { layout, kind, panels: rows.div_ceil(layout.rows), codes, scales, panel }
+    }
+
+    /// Bytes of all panels.
+    pub(super) fn bytes(&self) -> usize {
+        self.panels * self.panel
+    }
+
+    /// Packs the matrix of which `row(i)` is the `i`th of `rows` rows into `out`.
+    pub(super) fn pack<'a, F: Format>(
+        &self,
+        pool: &Pool,
+        rows: usize,
+        cols: usize,
+        row: impl Fn(usize) -> Row<'a> + Sync,
+        out: &mut [u8],
+    ) {
+        let Shape { layout, panels, panel, .. } = *self;
+        let out = Disjoint::new(out);
+        // Some panels together, so that a thread's buffer serves more than one.
+        let each = panels.div_ceil(8 * pool.threads());
+        pool.run(panels.div_ceil(each), |task, _| {
+            let mut buffer = vec![0; layout.rows * cols];
+            for i in task * each..((task + 1) * each).min(panels) {
+                // SAFETY: tasks have distinct panels.
+                let out = unsafe { out.part(i * panel..(i + 1) * panel) };
+                // Rows past the end repeat the last; their products are dropped.
+                let rows = |r: usize| row((i * layout.rows + r).min(rows - 1));
+                pack_panel::<F>(self, rows, &mut buffer, out);
+            }
+        });
+    }
+}
+
+/// A panel as it is kept.
+#[derive(Clone, Copy)]
+pub(super) struct Panel<'a> {
+    pub(super) codes: &'a [u8],
+    pub(super) scale: &'a [u8],
+    pub(super) min: &'a [u8],
+    pub(super) factor: &'a [u8],
+    kind: ScaleKind,
+}
+
+impl Panel<'_> {
+    /// How the scales are kept.
+    #[inline(always)]
+    pub(super) fn kind<F: Format>(&self) -> ScaleKind {
+        match F::SCALES {
+            Some(kind) => kind,
+            None => self.kind,
+        }
+    }
+}
+
+/// Room for the panels of matrices of these shapes, and where in it each starts.
+///
+/// # Errors
+/// If there is no such memory.
+pub(super) fn reserve(shapes: &[Shape]) -> io::Result<(MmapMut, Vec<usize>)> {
+    let mut total = 0usize;
+    let mut starts = Vec::with_capacity(shapes.len());
+    for shape in shapes {
+        starts.push(total);
+        total = total.checked_add(shape.bytes()).ok_or(io::ErrorKind::OutOfMemory)?;
+    }
+    let memory = MmapMut::map_anon(total.max(1))?;
+    #[cfg(target_os = "linux")]
+    {
+        // Larger pages are read faster; without them all is well too.
+        let _ = memory.advise(memmap2::Advice::HugePage);
+    }
+    Ok((memory, starts))
+}
+
+impl Packed {
+    /// The panels that were packed into `memory` from byte `start` on.
+    pub(super) fn new(memory: Arc<MmapMut>, start: usize, shape: Shape) -> Packed {
+        Packed { memory, start, shape }
+    }
+
+    /// Rows of a panel.
+    pub(super) fn rows(&self) -> usize {
+        self.shape.layout.rows
+    }
+
+    /// Bytes of all panels.
+    pub(super) fn bytes(&self) -> usize {
+        self.shape.bytes()
+    }
+
+    /// Panel number `i`.
+    pub(super) fn panel(&self, i: usize) -> Panel<'_> {
+        let Shape { codes, scales, panel, kind, .. } = self.shape;
+        let start = self.start + i * panel;
+        let (codes, rest) = self.memory[start..start + panel].split_at(codes);
+        let (scale, rest) = rest.split_at(scales.scale);
+        let (min, rest) = rest.split_at(scales.min);
+        Panel { codes, scale, min, factor: &rest[..scales.factor], kind }
+    }
+}
+
+/// Packs one panel, whose rows `row` gives, by way of `buffer`, a byte for each code.
+fn pack_panel<'a, F: Format>(
+    shape: &Shape,
+    row: impl Fn(usize) -> Row<'a>,
+    buffer: &mut [u8],
+    out: &mut [u8],
+) {
+    let Shape { layout, codes, scales, .. } = *shape;
+    let (codes, rest) = out.split_at_mut(codes);
+    let (scale, rest) = rest.split_at_mut(scales.scale);
+    let (min, rest) = rest.split_at_mut(scales.min);
+    let factor = &mut rest[..scales.factor];
+    let cols = buffer.len() / layout.rows;
+    for (r, buffer) in buffer.chunks_exact_mut(cols).enumerate() {
+        let row = row(r);
+        F::codes(&row, buffer);
+        F::scales(&row, &mut Scales { scale, min, factor, rows: layout.rows, row: r });
+    }
+    let block_bytes = layout.rows * BLOCK * F::BITS / 8;
+    let mut block = [0; MOST_ROWS * BLOCK];
+    let block = &mut block[..layout.rows * BLOCK];
+    for (i, out) in codes.chunks_exact_mut(block_bytes).enumerate() {
+        for (r, codes) in buffer.chunks_exact(cols).enumerate() {
+            let codes = &codes[i * BLOCK..(i + 1) * BLOCK];
+            for (step, run) in codes.chunks_exact(layout.run).enumerate() {
+                let at = (step * layout.rows + r) * layout.run;
+                block[at..at + layout.run].copy_from_slice(run);
+            }
+        }
+        squeeze::<F>(block, out);
+    }
+}
+
+/// Writes the bit planes of a block.
+fn squeeze<F: Format>(block: &[u8], out: &mut [u8]) {
+    let chunk = block.len() / CHUNKS;
+    let (low, high) = out.split_at_mut(low_bits::<F>() * chunk);
+    for (plane, bits, above) in
+        [(low, low_bits::<F>(), 0), (high, high_bits::<F>(), low_bits::<F>())]
+    {
+        for (i, out) in plane.chunks_exact_mut(chunk).enumerate() {
+            for (part, codes) in block.chunks_exact(chunk).skip(i).step_by(bits).enumerate() {
+                for (out, code) in out.iter_mut().zip(codes) {
+                    let code = (u16::from(*code) >> above) as u8 & mask(bits);
+                    *out |= code << (bits * part);
+                }
+            }
+        }
+    }
+}
+
+/// So many ones.
+#[inline(always)]
+pub(super) const fn mask(bits: usize) -> u8 {
+    ((1u16 << bits) - 1) as u8
+}
+
+/// Writes the integers of a block of a panel, one byte each: the plain counterpart of the kernels'
+/// reading.
+#[inline(always)]
+pub(super) fn integers<F: Format>(panel: &Panel<'_>, block: usize, out: &mut [u8]) {
+    let chunk = out.len() / CHUNKS;
+    let codes = &panel.codes[block * F::BITS * chunk..(block + 1) * F::BITS * chunk];
+    let (low, high) = codes.split_at(low_bits::<F>() * chunk);
+    for (i, out) in out.chunks_exact_mut(chunk).enumerate() {
+        let plane = |plane: &[u8], bits: usize, at: usize| {
+            let byte = plane[(i % bits) * chunk + at];
+            byte >> (bits * (i / bits)) & mask(bits)
+        };
+        for (at, out) in out.iter_mut().enumerate() {
+            let mut code = plane(low, low_bits::<F>(), at);
+            if high_bits::<F>() > 0 {
+                code |= plane(high, high_bits::<F>().max(1), at) << (low_bits::<F>() % 8);
+            }
+            *out = F::TABLE.map_or(code, |table| table[usize::from(code & 15)]);
+        }
+    }
+}
