@@ -184,8 +184,9 @@ impl GgufFile {
             let (name, dtype) = (name.to_owned(), info.kind.to_string());
             return Err(Error::UnsupportedType { name, dtype });
         };
-        let bytes = self.parts[info.part].bytes.slice(info.start..info.start + len);
-        Tensor::new(name, dtype, &info.shape, bytes)
+        let part = &self.parts[info.part];
+        let bytes = part.bytes.slice(info.start..info.start + len);
+        Ok(Tensor::new(name, dtype, &info.shape, bytes)?.mapped_from(part.map.as_ref()))
     }
 
     /// The files, in order.

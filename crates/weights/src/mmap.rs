@@ -62,4 +62,25 @@ impl MappedFile {
             let _ = map.advise(memmap2::Advice::WillNeed);
         }
     }
+
+    /// Lets the system take back the memory of `part`, if it is part of this file: what is touched
+    /// again is read again. A hint, like [`MappedFile::prefetch`].
+    pub(crate) fn release(&self, part: &[u8]) {
+        #[cfg(unix)]
+        if let Some(map) = &self.map {
+            let offset = (part.as_ptr() as usize).wrapping_sub(map.as_ptr() as usize);
+            if offset < map.len() && part.len() <= map.len() - offset {
+                // SAFETY: the mapping is of a file and never written to, so that nothing is lost.
+                let _ = unsafe {
+                    map.unchecked_advise_range(
+                        memmap2::UncheckedAdvice::DontNeed,
+                        offset,
+                        part.len(),
+                    )
+                };
+            }
+        }
+        #[cfg(not(unix))]
+        let _ = part;
+    }
 }

@@ -147,7 +147,8 @@ impl Checkpoint {
                 let entry = self.entry(name)?;
                 let dtype = plain_dtype(&entry.dtype)
                     .map_err(|dtype| Error::UnsupportedType { name: name.to_owned(), dtype })?;
-                Tensor::new(name, dtype, &entry.shape, self.bytes(name)?)
+                let tensor = Tensor::new(name, dtype, &entry.shape, self.bytes(name)?)?;
+                Ok(tensor.mapped_from(self.map(name)))
             }
             Source::Mlx => self.mlx_tensor(name),
             Source::MxFp4 => {
@@ -203,6 +204,11 @@ impl Checkpoint {
         let entry = self.entry(stored_name)?;
         let file = &self.files[self.stored[stored_name].file];
         Ok(file.bytes.slice(entry.start..entry.start + entry.len))
+    }
+
+    /// The file that a stored tensor is in, if it is mapped.
+    fn map(&self, stored_name: &str) -> Option<&MappedFile> {
+        self.files[self.stored.get(stored_name)?.file].map.as_ref()
     }
 }
 

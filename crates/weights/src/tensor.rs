@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+use crate::mmap::MappedFile;
 use crate::{DType, Error, Result};
 
 /// One tensor as it lies in a file. Cloning and slicing share the bytes.
@@ -12,6 +13,8 @@ pub struct Tensor {
     shape: Vec<usize>,
     data: Bytes,
     affine: Option<Affine>,
+    /// The file that the bytes are mapped from, if they are.
+    file: Option<MappedFile>,
 }
 
 /// Scales and biases of an MLX affine tensor, one pair per group, row-major like the tensor.
@@ -56,7 +59,7 @@ impl Tensor {
             let problem = format!("{dtype} {shape:?} needs {expected} bytes, found {}", data.len());
             return Err(Error::Tensor { name, problem });
         }
-        Ok(Tensor { name, dtype, shape: shape.to_vec(), data, affine: None })
+        Ok(Tensor { name, dtype, shape: shape.to_vec(), data, affine: None, file: None })
     }
 
     /// A tensor in MLX's affine format.
@@ -103,7 +106,7 @@ impl Tensor {
         assert_eq!(values.len(), shape.iter().product::<usize>(), "values do not fill the shape");
         let data: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
         let (dtype, shape) = (DType::F32, shape.to_vec());
-        Tensor { name: name.into(), dtype, shape, data: data.into(), affine: None }
+        Tensor { name: name.into(), dtype, shape, data: data.into(), affine: None, file: None }
     }
 
     /// The tensor's name in its file.
@@ -156,6 +159,22 @@ impl Tensor {
         self.data.len() + self.affine.as_ref().map_or(0, |a| a.scales.len() + a.biases.len())
     }
 
+    /// Of a tensor whose bytes are mapped from a file: lets the system take back their memory, for a
+    /// caller that has made its own copy of them. They can be read as before, from the file.
+    pub fn release(&self) {
+        let Some(file) = &self.file else { return };
+        file.release(&self.data);
+        if let Some(affine) = &self.affine {
+            file.release(&affine.scales);
+            file.release(&affine.biases);
+        }
+    }
+
+    /// The same tensor, whose bytes are mapped from `file`, if from any.
+    pub(crate) fn mapped_from(self, file: Option<&MappedFile>) -> Tensor {
+        Tensor { file: file.cloned(), ..self }
+    }
+
     /// The rows `start..end` of a matrix, sharing its bytes.
     ///
     /// # Panics
@@ -186,7 +205,14 @@ impl Tensor {
             Affine { dtype: a.dtype, scales, biases }
         });
         let data = part(&self.data, self.row_bytes());
-        Tensor { name: self.name.clone(), dtype: self.dtype, shape, data, affine }
+        Tensor {
+            name: self.name.clone(),
+            dtype: self.dtype,
+            shape,
+            data,
+            affine,
+            file: self.file.clone(),
+        }
     }
 }
 

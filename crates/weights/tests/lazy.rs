@@ -1,4 +1,4 @@
-//! Opening reads headers only, however large the file.
+//! Opening reads headers only, however large the file, and what was read can be given back.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -57,4 +57,30 @@ fn forty_gigabytes_open_by_their_header() {
     }
     let touched = resident_file_pages().saturating_sub(before);
     assert!(touched < 32 << 20, "{touched} bytes of 80 GiB were read");
+}
+
+#[test]
+fn released_tensors_give_their_memory_back_and_stay_readable() {
+    const LEN: usize = 16 << 20;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tensor.safetensors");
+    let elements = LEN / 2;
+    let header =
+        format!(r#"{{"a":{{"dtype":"F16","shape":[{elements}],"data_offsets":[0,{LEN}]}}}}"#);
+    let mut file = (header.len() as u64).to_le_bytes().to_vec();
+    file.extend(header.bytes());
+    file.extend((0..LEN).map(|i| (i % 251) as u8));
+    fs::write(&path, file).unwrap();
+    let tensor = Checkpoint::open(&path).unwrap().tensor("a").unwrap();
+    let sum = || tensor.data().iter().map(|&byte| u64::from(byte)).sum::<u64>();
+    let expected = sum();
+    let before = resident_file_pages();
+    tensor.release();
+    let after = resident_file_pages();
+    assert!(cfg!(not(target_os = "linux")) || after + LEN / 2 < before, "{before}, then {after}");
+    assert_eq!(sum(), expected);
+    // What is not of a file stays as it is.
+    let tensor = baton_weights::Tensor::from_f32("b", &[4096], &[1.0; 4096]);
+    tensor.release();
+    assert_eq!(tensor.to_f32(), [1.0; 4096]);
 }

@@ -101,6 +101,8 @@ unsafe fn tile<F: Format, S: Source<F>, const T: usize>(
     let tokens: [Token; T] = widened(tokens);
     let mut totals = [_mm512_setzero_ps(); T];
     for block in 0..work.x.cols / BLOCK {
+        // SAFETY: the block is inside the panel.
+        unsafe { panel.prefetch(block) };
         for part in 0..BLOCK / F::GROUP {
             let group = block * (BLOCK / F::GROUP) + part;
             // SAFETY: the block and its groups are inside the panel and the activation rows.

@@ -151,6 +151,8 @@ pub fn pack(pool: &Pool, matrices: Vec<&mut Matrix>) -> Result<(), MatrixError> 
         with_format!(matrix.dtype(), F => {
             shape.pack::<F>(pool, rows, cols, |i| matrix.row(i), out);
         }, else unreachable!("only quantized matrices are packed"));
+        // What the kernels read is in memory of its own now.
+        matrix.tensor.release();
     }
     let memory = Arc::new(memory);
     for ((matrix, shape), start) in matrices.into_iter().zip(shapes).zip(starts) {

@@ -31,6 +31,11 @@ pub(super) const CHUNKS: usize = 8;
 /// Most rows that a panel has.
 pub(super) const MOST_ROWS: usize = 16;
 
+/// How far ahead of their use panels are asked for, in bytes. One after the other they are a long
+/// run of memory, but of three streams, which processors do not foresee well.
+#[cfg(target_arch = "x86_64")]
+const AHEAD: usize = 4096;
+
 /// The shape of an instruction set's panels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Layout {
@@ -148,6 +153,20 @@ impl Panel<'_> {
             Some(kind) => kind,
             None => self.kind,
         }
+    }
+
+    /// The cache lines to ask for at block `block`, of which a chunk has `chunk` bytes. They may lie
+    /// in a later panel, or past the last.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    pub(super) fn lines_ahead<F: Format>(
+        &self,
+        block: usize,
+        chunk: usize,
+    ) -> impl Iterator<Item = *const i8> {
+        let at = self.codes.as_ptr().wrapping_add(block * F::BITS * chunk + AHEAD);
+        let lines = (F::BITS * chunk).div_ceil(64);
+        (0..lines).map(move |line| at.wrapping_add(64 * line).cast())
     }
 }
 

@@ -21,7 +21,7 @@ pub struct Tolerance {
 impl Tolerance {
     /// For units that compute in f32 and keep the KV cache in f16.
     pub const F32: Tolerance = Tolerance { nmse: 1e-6, worst: 4e-3 };
-    /// For quantized weights where activations are rounded to 8 bits, or computing in f16.
+    /// For units that round activations coarsely, to 8 bits or f16.
     pub const COARSE: Tolerance = Tolerance { nmse: 2e-3, worst: 0.1 };
     /// Between two ways that one unit computes the same.
     pub const SAME: Tolerance = Tolerance { nmse: 1e-10, worst: 5e-5 };

@@ -103,7 +103,8 @@ impl Checkpoint {
         let affine_dtype = plain_dtype(scale_type).map_err(unsupported)?;
         let (scales, biases) = (self.bytes(&scales)?, self.bytes(&biases)?);
         let affine = Affine { dtype: affine_dtype, scales, biases };
-        Tensor::with_affine(name, dtype, &shape, self.bytes(name)?, affine)
+        let tensor = Tensor::with_affine(name, dtype, &shape, self.bytes(name)?, affine)?;
+        Ok(tensor.mapped_from(self.map(name)))
     }
 }
 

@@ -18,6 +18,9 @@ const CHUNK: usize = 4 * ROWS;
 pub(super) trait Source<F: Format>: Copy {
     /// The integers of a chunk of a block: four columns of each row.
     unsafe fn integers(self, block: usize, chunk: usize) -> __m256i;
+    /// Asks for what is read some time after a block.
+    #[inline(always)]
+    unsafe fn prefetch(self, _block: usize) {}
     /// The scales or minima of a group.
     unsafe fn part(self, part: Part, group: usize) -> __m256;
 }
@@ -57,6 +60,14 @@ impl<F: Format> Source<F> for Panel<'_> {
                     _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), codes)
                 }
             }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn prefetch(self, block: usize) {
+        for line in self.lines_ahead::<F>(block, CHUNK) {
+            // SAFETY: a hint, which may be of any address.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(line) };
         }
     }
 
