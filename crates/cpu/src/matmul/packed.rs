@@ -15,21 +15,19 @@
 //! planes: chunk `i` of a plane of `P` bits a code lies in the plane's chunk `i % P`, shifted by
 //! `P * (i / P)`. Codes of 3, 5 and 6 bits have a low plane of 2 or 4 bits and a high one.
 
+mod sort;
+
 use std::io;
 use std::sync::Arc;
 
 use baton_weights::DType;
 use memmap2::MmapMut;
 
-use super::formats::{BLOCK, Format, Row, ScaleKind, ScaleSizes, Scales};
-use crate::disjoint::Disjoint;
+use super::formats::{Format, Row, ScaleKind, ScaleSizes};
 use crate::isa::Isa;
-use crate::pool::Pool;
 
 /// Chunks of a block.
 pub(super) const CHUNKS: usize = 8;
-/// Most rows that a panel has.
-pub(super) const MOST_ROWS: usize = 16;
 
 /// How far ahead of their use panels are asked for, in bytes. One after the other they are a long
 /// run of memory, but of three streams, which processors do not foresee well.
@@ -107,31 +105,6 @@ impl Shape {
     /// Bytes of all panels.
     pub(super) fn bytes(&self) -> usize {
         self.panels * self.panel
-    }
-
-    /// Packs the matrix of which `row(i)` is the `i`th of `rows` rows into `out`.
-    pub(super) fn pack<'a, F: Format>(
-        &self,
-        pool: &Pool,
-        rows: usize,
-        cols: usize,
-        row: impl Fn(usize) -> Row<'a> + Sync,
-        out: &mut [u8],
-    ) {
-        let Shape { layout, panels, panel, .. } = *self;
-        let out = Disjoint::new(out);
-        // Some panels together, so that a thread's buffer serves more than one.
-        let each = panels.div_ceil(8 * pool.threads());
-        pool.run(panels.div_ceil(each), |task, _| {
-            let mut buffer = vec![0; layout.rows * cols];
-            for i in task * each..((task + 1) * each).min(panels) {
-                // SAFETY: tasks have distinct panels.
-                let out = unsafe { out.part(i * panel..(i + 1) * panel) };
-                // Rows past the end repeat the last; their products are dropped.
-                let rows = |r: usize| row((i * layout.rows + r).min(rows - 1));
-                pack_panel::<F>(self, rows, &mut buffer, out);
-            }
-        });
     }
 }
 
@@ -214,57 +187,6 @@ impl Packed {
         let (scale, rest) = rest.split_at(scales.scale);
         let (min, rest) = rest.split_at(scales.min);
         Panel { codes, scale, min, factor: &rest[..scales.factor], kind }
-    }
-}
-
-/// Packs one panel, whose rows `row` gives, by way of `buffer`, a byte for each code.
-fn pack_panel<'a, F: Format>(
-    shape: &Shape,
-    row: impl Fn(usize) -> Row<'a>,
-    buffer: &mut [u8],
-    out: &mut [u8],
-) {
-    let Shape { layout, codes, scales, .. } = *shape;
-    let (codes, rest) = out.split_at_mut(codes);
-    let (scale, rest) = rest.split_at_mut(scales.scale);
-    let (min, rest) = rest.split_at_mut(scales.min);
-    let factor = &mut rest[..scales.factor];
-    let cols = buffer.len() / layout.rows;
-    for (r, buffer) in buffer.chunks_exact_mut(cols).enumerate() {
-        let row = row(r);
-        F::codes(&row, buffer);
-        F::scales(&row, &mut Scales { scale, min, factor, rows: layout.rows, row: r });
-    }
-    let block_bytes = layout.rows * BLOCK * F::BITS / 8;
-    let mut block = [0; MOST_ROWS * BLOCK];
-    let block = &mut block[..layout.rows * BLOCK];
-    for (i, out) in codes.chunks_exact_mut(block_bytes).enumerate() {
-        for (r, codes) in buffer.chunks_exact(cols).enumerate() {
-            let codes = &codes[i * BLOCK..(i + 1) * BLOCK];
-            for (step, run) in codes.chunks_exact(layout.run).enumerate() {
-                let at = (step * layout.rows + r) * layout.run;
-                block[at..at + layout.run].copy_from_slice(run);
-            }
-        }
-        squeeze::<F>(block, out);
-    }
-}
-
-/// Writes the bit planes of a block.
-fn squeeze<F: Format>(block: &[u8], out: &mut [u8]) {
-    let chunk = block.len() / CHUNKS;
-    let (low, high) = out.split_at_mut(low_bits::<F>() * chunk);
-    for (plane, bits, above) in
-        [(low, low_bits::<F>(), 0), (high, high_bits::<F>(), low_bits::<F>())]
-    {
-        for (i, out) in plane.chunks_exact_mut(chunk).enumerate() {
-            for (part, codes) in block.chunks_exact(chunk).skip(i).step_by(bits).enumerate() {
-                for (out, code) in out.iter_mut().zip(codes) {
-                    let code = (u16::from(*code) >> above) as u8 & mask(bits);
-                    *out |= code << (bits * part);
-                }
-            }
-        }
     }
 }
 
