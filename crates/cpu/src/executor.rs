@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use baton_graph::{
-    Batch, ExecError, Executor, Graph, KvBlock, Limits, Logits, Pager, SeqId, Usage,
+    Batch, ExecError, Executor, Graph, KvBlock, KvType, Limits, Logits, Pager, SeqId, Usage,
 };
 
 use crate::arena::{Arena, Slots};
@@ -51,6 +51,7 @@ impl CpuExecutor {
         plan: Plan,
         pool: Arc<Pool>,
         limits: Limits,
+        kv_type: KvType,
     ) -> Result<Self, ExecError> {
         for (name, limit) in [
             ("context", limits.context),
@@ -72,7 +73,7 @@ impl CpuExecutor {
             angles: angles.collect::<Result<_, _>>()?,
             moe: MoeBuffers::new(&plan, &limits)?,
             timing: Timing::from_env(&plan.labels),
-            kv: KvPages::new(graph, pager.pages()),
+            kv: KvPages::new(graph, kv_type, pager.pages()),
             plan,
             pool,
             limits,

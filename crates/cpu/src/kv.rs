@@ -1,19 +1,22 @@
-//! KV storage: pages of f16 keys and values of all layers, allocated when first used.
+//! KV storage: pages of keys and values of all layers, allocated when first used.
 //!
 //! In a page each layer and key-value head has one run of [`PAGE`] tokens. Values lie token by
 //! token, `(PAGE, stride)`, `stride` being `head_dim` rounded up to whole pairs of vectors. Keys lie
 //! feature by feature, `(head_dim, PAGE)`: a query's scores of neighbouring tokens then fill a
-//! vector without any sum across it.
+//! vector without any sum across it. Elements are f16, or [quantized](quant).
+
+pub(crate) mod quant;
 
 use std::ops::Range;
 
-use baton_graph::{Graph, KvBlock, PageCopy, PageId, StateSpec};
+use baton_graph::{Graph, KvBlock, KvType, PageCopy, PageId, StateSpec};
 use half::f16;
 use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
 
 use crate::disjoint::Disjoint;
 use crate::isa::Isa;
 use crate::simd::{Kernel, Simd, dispatch};
+use quant::Order;
 
 /// Tokens of a page.
 pub(crate) const PAGE: usize = 64;
@@ -27,11 +30,20 @@ pub(crate) struct LayerLayout {
     pub(crate) head_dim: usize,
     /// Elements from one token's values to the next one's.
     pub(crate) stride: usize,
+    pub(crate) kind: KvType,
 }
 
 impl LayerLayout {
+    /// 16-bit units of a head's keys and of its values.
+    fn lens(&self) -> [usize; 2] {
+        match self.kind {
+            KvType::F16 => [PAGE * self.head_dim, PAGE * self.stride],
+            kind => [quant::units(kind, self.stride / KvType::BLOCK); 2],
+        }
+    }
+
     fn head_len(&self) -> usize {
-        PAGE * (self.head_dim + self.stride)
+        self.lens().iter().sum()
     }
 
     fn head(&self, head: usize) -> Range<usize> {
@@ -41,7 +53,8 @@ impl LayerLayout {
     }
 }
 
-/// Keys `(head_dim, PAGE)` and values `(PAGE, stride)` of one head in one page, as f16 bits.
+/// Keys `(head_dim, PAGE)` and values `(PAGE, stride)` of one head in one page: f16 bits, or what
+/// [`quant`] makes of them.
 #[derive(Clone, Copy)]
 pub(crate) struct HeadPage<'a> {
     pub(crate) keys: &'a [u16],
@@ -58,8 +71,8 @@ pub(crate) struct KvPages {
 }
 
 impl KvPages {
-    /// Storage for `pages` pages of a graph's state.
-    pub(crate) fn new(graph: &Graph, pages: usize) -> Self {
+    /// Storage for `pages` pages of a graph's state, kept as `kind`.
+    pub(crate) fn new(graph: &Graph, kind: KvType, pages: usize) -> Self {
         let mut start = 0;
         let mut layers = Vec::new();
         for state in graph.states() {
@@ -68,7 +81,7 @@ impl KvPages {
                 _ => unreachable!("the plan refuses other state"),
             };
             let stride = head_dim.next_multiple_of(32);
-            let layer = LayerLayout { start, kv_heads, head_dim, stride };
+            let layer = LayerLayout { start, kv_heads, head_dim, stride, kind };
             start += kv_heads * layer.head_len();
             layers.push(layer);
         }
@@ -107,7 +120,7 @@ impl KvPages {
     #[inline]
     pub(crate) fn head(&self, page: PageId, layer: &LayerLayout, head: usize) -> HeadPage<'_> {
         let all = &self.pages[page.0 as usize][layer.head(head)];
-        let (keys, values) = all.split_at(PAGE * layer.head_dim);
+        let (keys, values) = all.split_at(layer.lens()[0]);
         HeadPage { keys, values }
     }
 
@@ -128,14 +141,27 @@ impl KvPages {
         for (index, layer) in self.layers.iter().enumerate() {
             for head in 0..layer.kv_heads {
                 let from = self.head(page, layer, head);
+                let (dim, stride) = (layer.head_dim, layer.stride);
+                if layer.kind != KvType::F16 {
+                    let (mut keys, mut values) = (vec![0.0; dim * PAGE], vec![0.0; PAGE * stride]);
+                    quant::keys(layer.kind, from.keys, range.end, &mut keys);
+                    quant::values(layer.kind, from.values, range.clone(), stride, &mut values);
+                    for (i, at) in range.clone().enumerate() {
+                        let to = block.offset(index, head, token + i);
+                        for d in 0..dim {
+                            block.keys[to + d] = f16::from_f32(keys[d * PAGE + at]);
+                            block.values[to + d] = f16::from_f32(values[at * stride + d]);
+                        }
+                    }
+                    continue;
+                }
                 for (i, at) in range.clone().enumerate() {
                     let to = block.offset(index, head, token + i);
-                    for d in 0..layer.head_dim {
+                    for d in 0..dim {
                         block.keys[to + d] = f16::from_bits(from.keys[d * PAGE + at]);
                     }
-                    let values = &from.values[at * layer.stride..][..layer.head_dim];
-                    block.values[to..to + layer.head_dim]
-                        .copy_from_slice(values.reinterpret_cast::<f16>());
+                    let values = &from.values[at * stride..][..dim];
+                    block.values[to..to + dim].copy_from_slice(values.reinterpret_cast::<f16>());
                 }
             }
         }
@@ -153,9 +179,17 @@ impl KvPages {
         for (index, layer) in self.layers.iter().enumerate() {
             for head in 0..layer.kv_heads {
                 let to = &mut self.pages[page.0 as usize][layer.head(head)];
-                let (keys, values) = to.split_at_mut(PAGE * layer.head_dim);
+                let (keys, values) = to.split_at_mut(layer.lens()[0]);
                 for (i, at) in range.clone().enumerate() {
                     let from = block.offset(index, head, token + i);
+                    if layer.kind != KvType::F16 {
+                        let all = from..from + layer.head_dim;
+                        let single = |x: &[f16]| x.iter().map(|x| x.to_f32()).collect::<Vec<f32>>();
+                        let (key, value) = (&block.keys[all.clone()], &block.values[all]);
+                        quant::put(layer.kind, Order::Features, at, &single(key), keys);
+                        quant::put(layer.kind, Order::Tokens, at, &single(value), values);
+                        continue;
+                    }
                     for d in 0..layer.head_dim {
                         keys[d * PAGE + at] = block.keys[from + d].to_bits();
                     }
@@ -201,7 +235,7 @@ impl SharedPages<'_> {
         let page = &mut unsafe { self.pages.part(page..page + 1) }[0];
         assert!(at + rows.len() <= PAGE);
         for head in 0..layer.kv_heads {
-            let (keys, values) = page[layer.head(head)].split_at_mut(PAGE * layer.head_dim);
+            let (keys, values) = page[layer.head(head)].split_at_mut(layer.lens()[0]);
             dispatch(isa, Write { layer, head, at, rows: rows.clone(), new, keys, values });
         }
     }
@@ -229,6 +263,11 @@ impl Kernel for Write<'_> {
             let at = at + row - first;
             let key = &new.keys[row * new.key_stride + head * dim..][..dim];
             let value = &new.values[row * new.value_stride + head * dim..][..dim];
+            if layer.kind != KvType::F16 {
+                quant::put(layer.kind, Order::Features, at, key, keys);
+                quant::put(layer.kind, Order::Tokens, at, value, values);
+                continue;
+            }
             narrow(s, value, &mut values[at * layer.stride..][..dim]);
             for (part, key) in key.chunks(16).enumerate() {
                 let mut bits = [0; 16];

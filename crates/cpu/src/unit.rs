@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use baton_graph::{ExecError, Executor, Graph, Limits, Unit};
+use baton_graph::{ExecError, Executor, Graph, KvType, Limits, Unit};
 use baton_weights::Weights;
 
 use crate::executor::CpuExecutor;
@@ -25,6 +25,8 @@ pub struct CpuOptions {
     /// Whether steps are joined and values are overwritten in place. By default they are, unless
     /// the environment variable `BATON_CPU_FUSE` is `0`; for finding faults.
     pub fuse: Option<bool>,
+    /// What keys and values are kept as.
+    pub kv_type: KvType,
     /// Names of [graph passes](baton_graph::passes::ALL) not to run.
     pub disabled_passes: Vec<String>,
 }
@@ -37,6 +39,7 @@ pub struct CpuOptions {
 pub struct Cpu {
     pool: Arc<Pool>,
     fuse: bool,
+    kv_type: KvType,
     disabled_passes: Vec<String>,
 }
 
@@ -53,7 +56,8 @@ impl Cpu {
         let threads = options.threads.unwrap_or_else(physical_cores);
         let fuse = options.fuse.unwrap_or_else(|| std::env::var(FUSE_ENV).as_deref() != Ok("0"));
         let pool = Arc::new(Pool::new(threads, isa)?);
-        Ok(Cpu { pool, fuse, disabled_passes: options.disabled_passes })
+        let CpuOptions { kv_type, disabled_passes, .. } = options;
+        Ok(Cpu { pool, fuse, kv_type, disabled_passes })
     }
 
     /// Its threads.
@@ -82,6 +86,6 @@ impl Unit for Cpu {
         let switches = Switches { fuse: self.fuse, disabled_passes: &disabled };
         let mut plan = Plan::new(graph, weights, switches)?;
         plan.pack(&self.pool)?;
-        Ok(Box::new(CpuExecutor::new(graph, plan, Arc::clone(&self.pool), limits)?))
+        Ok(Box::new(CpuExecutor::new(graph, plan, Arc::clone(&self.pool), limits, self.kv_type)?))
     }
 }

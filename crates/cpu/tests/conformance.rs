@@ -3,7 +3,7 @@
 use baton_cpu::{Cpu, CpuOptions, Isa};
 use baton_graph::testing::conformance::{self, Tolerance};
 use baton_graph::testing::{Tiny, random_tokens, random_weights};
-use baton_graph::{Batch, Limits, Rows, SeqId, Unit, reference};
+use baton_graph::{Batch, KvType, Limits, Rows, SeqId, Unit, reference};
 use baton_weights::DType;
 
 /// One unit for each instruction set, with the steps joined and apart.
@@ -42,6 +42,21 @@ fn failures() {
 #[test]
 fn nonsense() {
     units().iter().for_each(|cpu| conformance::nonsense(cpu));
+}
+
+#[test]
+fn quantized_caches() {
+    let bits = [
+        (KvType::Q8_0, Tolerance { nmse: 3e-4, worst: 0.05 }),
+        (KvType::Q4_0, Tolerance { nmse: 5e-2, worst: 0.5 }),
+    ];
+    for (kv_type, tolerance) in bits {
+        for isa in Isa::available() {
+            let isa = Some(isa);
+            let cpu = Cpu::new(CpuOptions { isa, kv_type, ..CpuOptions::default() }).unwrap();
+            conformance::models(&cpu, tolerance);
+        }
+    }
 }
 
 /// For activations that are rounded to 12 bits.
@@ -124,7 +139,7 @@ fn usage_tells_what_is_held() {
     executor.forward(&Batch::one(SeqId(0), vec![1; 65], Rows::Last)).unwrap();
     let used = executor.usage();
     assert_eq!(used.kv_tokens, 128);
-    assert!(used.kv_bytes >= 128 * graph.kv_bytes_per_token(), "{used:?}");
+    assert!(used.kv_bytes >= 128 * graph.kv_bytes_per_token(KvType::F16), "{used:?}");
     executor.free(SeqId(0));
     assert_eq!(executor.usage().kv_tokens, 0);
 }

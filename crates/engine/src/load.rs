@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use baton_cpu::{Cpu, CpuOptions};
 use baton_graph::reference::Reference;
-use baton_graph::{Executor, Graph, Limits};
+use baton_graph::{Executor, Graph, KvType, Limits};
 use baton_models::{BuildOptions, Model, ModelConfig};
 use baton_weights::Weights;
 
@@ -44,6 +44,8 @@ pub struct LoadOptions {
     pub kv_tokens: Option<usize>,
     /// Tokens of a prompt that are evaluated at once; an answer can be cancelled between.
     pub batch_tokens: usize,
+    /// What keys and values are kept as.
+    pub kv_type: KvType,
     /// Threads of the CPU; by default one for each physical core.
     pub threads: Option<usize>,
     /// Graph passes not to run, by name; for finding faults.
@@ -57,6 +59,7 @@ impl Default for LoadOptions {
             context: None,
             kv_tokens: None,
             batch_tokens: 512,
+            kv_type: KvType::default(),
             threads: None,
             disabled_passes: Vec::new(),
         }
@@ -113,7 +116,7 @@ pub struct Compiled {
 pub fn compile_model(model: &Model, options: &LoadOptions) -> Result<Compiled> {
     let limits = limits(model.config(), options)?;
     let (graph, weights) = model.build(&BuildOptions { context: limits.context })?;
-    let memory = memory_plan(&graph, &weights, &limits);
+    let memory = memory_plan(&graph, &weights, &limits, options);
     check_memory(&memory)?;
     let executor = compile(&graph, &weights, limits, options)?;
     Ok(Compiled { executor, memory })
@@ -128,9 +131,14 @@ fn compile(
     use baton_graph::Unit;
     match options.unit {
         UnitKind::Cpu => {
-            let threads = options.threads;
+            let LoadOptions { threads, kv_type, .. } = *options;
             let disabled_passes = options.disabled_passes.clone();
-            let cpu = Cpu::new(CpuOptions { threads, disabled_passes, ..CpuOptions::default() })?;
+            let cpu = Cpu::new(CpuOptions {
+                threads,
+                kv_type,
+                disabled_passes,
+                ..CpuOptions::default()
+            })?;
             Ok(cpu.compile(graph, weights, limits)?)
         }
         // It runs the graph as the architecture built it: passes are what it is to judge.
@@ -141,7 +149,7 @@ fn compile(
 fn limits(config: &ModelConfig, options: &LoadOptions) -> Result<Limits> {
     let context = match options.context {
         Some(context) => context,
-        None => default_context(config, available_memory()),
+        None => default_context(config, options.kv_type, available_memory()),
     };
     if context < 2 {
         let wanted = "at least 2, for a prompt and an answer";
@@ -165,10 +173,9 @@ fn limits(config: &ModelConfig, options: &LoadOptions) -> Result<Limits> {
     Ok(Limits { context, kv_tokens, batch_tokens: options.batch_tokens.min(context) })
 }
 
-fn default_context(config: &ModelConfig, available: Option<u64>) -> usize {
-    // Keys and values in f16.
-    let sizes = [config.layers.len(), config.kv_heads, config.head_dim];
-    let per_token = sizes.iter().fold(4usize, |product, &size| product.saturating_mul(size));
+fn default_context(config: &ModelConfig, kv_type: KvType, available: Option<u64>) -> usize {
+    let sizes = [config.layers.len(), config.kv_heads, kv_type.bytes(config.head_dim)];
+    let per_token = sizes.iter().fold(2usize, |product, &size| product.saturating_mul(size));
     let affordable = available.map_or(usize::MAX, |bytes| {
         let tokens = bytes / CONTEXT_SHARE / per_token.max(1) as u64;
         usize::try_from(tokens).unwrap_or(usize::MAX)
@@ -178,7 +185,12 @@ fn default_context(config: &ModelConfig, available: Option<u64>) -> usize {
     affordable.clamp(LEAST_CONTEXT, DEFAULT_CONTEXT).min(config.context_length)
 }
 
-fn memory_plan(graph: &Graph, weights: &Weights, limits: &Limits) -> MemoryPlan {
+fn memory_plan(
+    graph: &Graph,
+    weights: &Weights,
+    limits: &Limits,
+    options: &LoadOptions,
+) -> MemoryPlan {
     let bytes = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
     let features = |node: &baton_graph::Node| -> usize {
         let of = |value| graph.ty(value).features();
@@ -189,9 +201,16 @@ fn memory_plan(graph: &Graph, weights: &Weights, limits: &Limits) -> MemoryPlan 
     let inner = graph.nodes().iter().filter(|node| node.output != graph.output());
     let widest = inner.map(features).max().unwrap_or(0);
     let scratch = bytes(2 * 4 * widest).saturating_mul(bytes(limits.batch_tokens));
+    // The CPU sorts quantized weights anew, in memory of its own.
+    let copied = match options.unit {
+        UnitKind::Cpu => weights.quantized_bytes(),
+        UnitKind::Reference => 0,
+    };
     MemoryPlan {
         weights: bytes(weights.stored_bytes()),
-        kv: bytes(graph.kv_bytes_per_token()).saturating_mul(bytes(limits.kv_tokens)),
+        copied: bytes(copied),
+        kv: bytes(graph.kv_bytes_per_token(options.kv_type))
+            .saturating_mul(bytes(limits.kv_tokens)),
         scratch: scratch.saturating_add(bytes(4 * graph.vocab())),
         available: available_memory(),
     }

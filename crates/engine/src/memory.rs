@@ -5,9 +5,11 @@ use std::fmt;
 /// The terms of a model's memory, in bytes. Made before anything is allocated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryPlan {
-    /// Weights, as stored. They are mapped files: the system can drop and read them again, at the
-    /// price of speed.
+    /// Weights, as stored. What is not copied is mapped from files: the system can drop and read
+    /// it again, at the price of speed.
     pub weights: u64,
+    /// The part of the weights that the unit copies, in an order of its own.
+    pub copied: u64,
     /// Keys and values of all tokens that the cache can hold.
     pub kv: u64,
     /// Intermediate values of one batch.
@@ -19,12 +21,12 @@ pub struct MemoryPlan {
 impl MemoryPlan {
     /// All that is needed.
     pub fn total(&self) -> u64 {
-        self.weights.saturating_add(self.unmapped())
+        self.weights.saturating_add(self.kv).saturating_add(self.scratch)
     }
 
-    /// What must be allocated, weights left out.
+    /// What must be allocated, mapped weights left out.
     pub fn unmapped(&self) -> u64 {
-        self.kv.saturating_add(self.scratch)
+        self.copied.saturating_add(self.kv).saturating_add(self.scratch)
     }
 }
 
@@ -100,11 +102,16 @@ mod tests {
 
     #[test]
     fn every_term_is_shown() {
-        let plan =
-            MemoryPlan { weights: 5 << 20, kv: 3 << 20, scratch: 1, available: Some(7 << 20) };
+        let plan = MemoryPlan {
+            weights: 5 << 20,
+            copied: 1 << 20,
+            kv: 3 << 20,
+            scratch: 1,
+            available: Some(7 << 20),
+        };
         let text = "weights 5 MiB + KV cache 3 MiB + scratch 1 MiB, 7 MiB are available";
         assert_eq!(plan.to_string(), text);
-        assert_eq!(plan.total(), (8 << 20) + 1);
+        assert_eq!((plan.total(), plan.unmapped()), ((8 << 20) + 1, (4 << 20) + 1));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! A graph: nodes in execution order over typed values.
 
-use crate::{Dim, GraphError, Op, Type, ValueId, infer};
+use crate::{Dim, GraphError, KvType, Op, Type, ValueId, infer};
 
 /// A value: the token input or the result of a node.
 #[derive(Clone, Debug, PartialEq)]
@@ -124,11 +124,11 @@ impl Graph {
         &self.values[value.index()].ty
     }
 
-    /// Bytes of f16 keys and values that one token occupies over all layers.
-    pub fn kv_bytes_per_token(&self) -> usize {
+    /// Bytes of keys and values, kept as `kind`, that one token occupies over all layers.
+    pub fn kv_bytes_per_token(&self, kind: KvType) -> usize {
         self.states
             .iter()
-            .map(|StateSpec::Kv { kv_heads, head_dim, .. }| 2 * 2 * kv_heads * head_dim)
+            .map(|&StateSpec::Kv { kv_heads, head_dim, .. }| 2 * kv_heads * kind.bytes(head_dim))
             .sum()
     }
 

@@ -14,6 +14,7 @@ mod exec;
 mod graph;
 mod infer;
 mod kv_block;
+mod kv_type;
 mod op;
 mod pager;
 pub mod passes;
@@ -27,6 +28,7 @@ pub use error::{ExecError, GraphError};
 pub use exec::{Batch, Executor, Limits, LogitRow, Logits, Rows, SeqId, Span, Unit, Usage};
 pub use graph::{Graph, Node, StateSpec, Value, WeightSpec};
 pub use kv_block::KvBlock;
+pub use kv_type::{KvType, UnknownKvType};
 pub use op::{
     Activation, Attention, Gate, Linear, LinearPart, Moe, MoeBiases, Op, RmsNorm, Rope, RopeLayout,
     Routing,

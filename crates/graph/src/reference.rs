@@ -15,8 +15,8 @@ use baton_weights::Weights;
 use half::f16;
 
 use crate::{
-    Batch, Dim, ExecError, Executor, Graph, KvBlock, Limits, Logits, Op, Rows, SeqId, StateSpec,
-    Unit, Usage, ValueId, WeightId,
+    Batch, Dim, ExecError, Executor, Graph, KvBlock, KvType, Limits, Logits, Op, Rows, SeqId,
+    StateSpec, Unit, Usage, ValueId, WeightId,
 };
 
 /// The unit that interprets graphs.
@@ -329,7 +329,7 @@ impl Executor for Interpreter {
 
     fn usage(&self) -> Usage {
         let kv_tokens = self.caches.keys().map(|&seq| self.len(seq)).sum();
-        let per_token = 2 * self.graph.kv_bytes_per_token();
+        let per_token = 2 * self.graph.kv_bytes_per_token(KvType::F16);
         Usage {
             weight_bytes: self.weights.stored_bytes(),
             kv_bytes: kv_tokens * per_token,

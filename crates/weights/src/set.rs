@@ -94,4 +94,13 @@ impl Weights {
     pub fn stored_bytes(&self) -> usize {
         self.by_name.values().map(Weight::stored_bytes).sum()
     }
+
+    /// The part of [`Weights::stored_bytes`] that is quantized.
+    pub fn quantized_bytes(&self) -> usize {
+        let tensors = self.by_name.values().flat_map(|weight| match weight {
+            Weight::One(tensor) => std::slice::from_ref(tensor),
+            Weight::Stack(parts) => parts,
+        });
+        tensors.filter(|t| !t.dtype().is_float()).map(Tensor::stored_bytes).sum()
+    }
 }

@@ -9,10 +9,10 @@ mod products;
 use std::cell::RefCell;
 use std::ops::Range;
 
-use baton_graph::PageId;
+use baton_graph::{KvType, PageId};
 
 use crate::isa::Isa;
-use crate::kv::{HeadPage, KvPages, LayerLayout, PAGE};
+use crate::kv::{HeadPage, KvPages, LayerLayout, PAGE, quant};
 use crate::simd::{self, Kernel, Map, Simd, dispatch};
 use products::{accumulate, scores, widen};
 
@@ -153,12 +153,18 @@ impl Kernel for Attend<'_> {
             let cols = end.next_multiple_of(32).min(PAGE);
             let HeadPage { keys: half_keys, values: half_values } =
                 tile.kv.head(tile.table[index], &layer, tile.kv_head);
-            if rows >= WIDEN_ROWS {
+            let widened = layer.kind != KvType::F16 || rows >= WIDEN_ROWS;
+            if layer.kind != KvType::F16 {
+                quant::keys(layer.kind, half_keys, cols, keys);
+                quant::values(layer.kind, half_values, first..end, stride, values);
+            } else if widened {
                 for d in 0..dim {
                     widen(s, &half_keys[d * PAGE..][..cols], &mut keys[d * PAGE..][..cols]);
                 }
                 let used = first * stride..end * stride;
                 widen(s, &half_values[used.clone()], &mut values[used]);
+            }
+            if widened {
                 scores(s, queries, keys, cols, score);
             } else {
                 scores(s, queries, half_keys, cols, score);
@@ -180,7 +186,7 @@ impl Kernel for Attend<'_> {
                     scale(s, factor, &mut sums.values[row * stride..][..stride]);
                 }
             }
-            if rows >= WIDEN_ROWS {
+            if widened {
                 accumulate(s, score, first..end, values, stride, &mut sums.values);
             } else {
                 accumulate(s, score, first..end, half_values, stride, &mut sums.values);

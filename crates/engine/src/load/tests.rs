@@ -8,9 +8,9 @@ fn the_plan_has_every_term() {
     let graph = Tiny::default().graph().unwrap();
     let weights = random_weights(&graph, 1);
     let limits = Limits { context: 100, kv_tokens: 200, batch_tokens: 10 };
-    let plan = memory_plan(&graph, &weights, &limits);
+    let plan = memory_plan(&graph, &weights, &limits, &LoadOptions::default());
     let elements: usize = graph.weights().iter().map(|w| w.shape.iter().product::<usize>()).sum();
-    assert_eq!(plan.weights, 4 * elements as u64);
+    assert_eq!((plan.weights, plan.copied), (4 * elements as u64, 0));
     // Three layers, keys and values of two heads of 16 in f16.
     assert_eq!(plan.kv, 200 * 3 * 2 * 2 * 16 * 2);
     // Gate, up and their product are the widest: 3 times 96 features.
@@ -19,11 +19,13 @@ fn the_plan_has_every_term() {
 
 #[test]
 fn what_cannot_be_allocated_is_refused_and_what_is_mapped_is_not() {
-    let plan = MemoryPlan { weights: 100, kv: 50, scratch: 10, available: Some(60) };
+    let plan = MemoryPlan { weights: 100, copied: 0, kv: 50, scratch: 10, available: Some(60) };
     assert!(check_memory(&plan).is_ok(), "weights need not all be in memory");
     let short = MemoryPlan { available: Some(59), ..plan };
     assert!(matches!(check_memory(&short), Err(Error::Memory { plan }) if plan == short));
     assert!(check_memory(&MemoryPlan { available: None, ..short }).is_ok());
+    let copied = MemoryPlan { copied: 1, ..plan };
+    assert!(matches!(check_memory(&copied), Err(Error::Memory { .. })));
 }
 
 #[test]
@@ -37,7 +39,8 @@ fn the_plan_is_what_is_taken() {
     for seq in 0..4 {
         executor.forward(&Batch::one(SeqId(seq), vec![1; 256], Rows::Last)).unwrap();
     }
-    let (plan, usage) = (memory_plan(&graph, &weights, &limits), executor.usage());
+    let plan = memory_plan(&graph, &weights, &limits, &LoadOptions::default());
+    let usage = executor.usage();
     assert_eq!(plan.weights, usage.weight_bytes as u64);
     let ratio = plan.kv as f64 / usage.kv_bytes as f64;
     assert!((0.95..=1.05).contains(&ratio), "KV cache: {plan:?}, {usage:?}");
