@@ -24,26 +24,34 @@ need() {
 }
 
 packages() {
+    if dpkg --status "$@" >/dev/null 2>&1; then
+        return
+    fi
     if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null 2>&1; then
         echo "error: these tests need: $*; install it and run this script again" >&2
         exit 1
     fi
     [ -n "${apt_updated:-}" ] || apt-get -qq update
-    apt_updated=1
+    export apt_updated=1
     DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "$@" >/dev/null
 }
 
 step_lint() {
     say "format, lints, documentation"
     cargo fmt --all --check
-    cargo clippy --quiet --locked --workspace --all-targets -- -D warnings
-    RUSTDOCFLAGS="-D warnings" cargo doc --quiet --locked --workspace --no-deps
+    # In the profile of the tests, so that build scripts and procedural macros are built once.
+    cargo clippy --quiet --release --locked --workspace --all-targets -- -D warnings
+    RUSTDOCFLAGS="-D warnings" cargo doc --quiet --release --locked --workspace --no-deps
 }
 
-test_data() {
+tools() {
     need cc gcc
     need python3 python3-pip
     need npm npm
+}
+
+test_data() {
+    tools
     scripts/test-data.sh
 }
 
@@ -55,18 +63,35 @@ step_test() {
 }
 
 # The kernels once more on every path that this machine has but does not choose by itself.
+# The executables are those of the step before: for this crate alone, cargo would choose fewer features
+# of what it depends on, and compile all of it again.
 step_paths() {
-    local path
+    tools
+    local path binaries binary
+    cargo test --release --quiet --locked --workspace --no-run
+    mapfile -t binaries < <(cargo test --release --quiet --locked --workspace --no-run \
+        --message-format=json | python3 -c '
+import json, sys
+for message in map(json.loads, sys.stdin):
+    of_tests = message.get("executable") and message["profile"]["test"]
+    if of_tests and message["manifest_path"].endswith("/crates/cpu/Cargo.toml"):
+        print(message["executable"])')
+    [ "${#binaries[@]}" -gt 0 ] || { echo "error: no tests of the kernels found" >&2; exit 1; }
     for path in portable avx2; do
         say "CPU kernels, forced to $path"
-        BATON_CPU=$path cargo test --release --quiet --locked -p baton-cpu
+        for binary in "${binaries[@]}"; do
+            (cd crates/cpu && BATON_CPU=$path "$binary" --quiet)
+        done
     done
 }
 
 step_smoke() {
     test_data
     say "the README's first command"
-    cargo build --quiet --release --locked
+    # It is checked as that command builds it; what runs is the same program as built for the tests,
+    # where only features of dependencies for tests are added, so that no kernel is compiled again.
+    cargo check --quiet --release --locked
+    cargo test --quiet --release --locked --workspace --no-run
     local home
     home="$(mktemp -d)"
     # Bounded, since so small a model may go on until its context is full.
@@ -78,8 +103,8 @@ step_smoke() {
 
 step_fuzz() {
     say "fuzzing, $fuzz_seconds s a target"
-    command -v cargo-fuzz >/dev/null 2>&1 || cargo install --quiet --locked cargo-fuzz
-    scripts/fuzz.sh "$fuzz_seconds"
+    need c++ g++
+    CARGO_TARGET_DIR="$target/fuzz" scripts/fuzz.sh "$fuzz_seconds"
 }
 
 # Debian's second toolchain carries the sources of its standard library, so that it can build for
