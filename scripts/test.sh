@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Installs what the tests need where it is missing, then checks everything.
 #
-#   scripts/test.sh            all steps but mac
-#   scripts/test.sh STEP...    some of them: lint test paths smoke fuzz arm mac
+#   scripts/test.sh            all steps, two at a time
+#   scripts/test.sh STEP...    some of them, one by one: lint test paths smoke mac arm fuzz
 #
 # As root on Debian missing system packages are installed; elsewhere they are named and the step fails.
 set -euo pipefail
@@ -24,26 +24,37 @@ need() {
 }
 
 packages() {
+    if dpkg --status "$@" >/dev/null 2>&1; then
+        return
+    fi
     if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null 2>&1; then
         echo "error: these tests need: $*; install it and run this script again" >&2
         exit 1
     fi
     [ -n "${apt_updated:-}" ] || apt-get -qq update
-    apt_updated=1
+    export apt_updated=1
     DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "$@" >/dev/null
 }
+
+cross_packages=(rustc-web rust-web-src)
+arm_packages=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user)
 
 step_lint() {
     say "format, lints, documentation"
     cargo fmt --all --check
-    cargo clippy --quiet --locked --workspace --all-targets -- -D warnings
-    RUSTDOCFLAGS="-D warnings" cargo doc --quiet --locked --workspace --no-deps
+    # In the profile of the tests, so that build scripts and procedural macros are built once.
+    cargo clippy --quiet --release --locked --workspace --all-targets -- -D warnings
+    RUSTDOCFLAGS="-D warnings" cargo doc --quiet --release --locked --workspace --no-deps
 }
 
-test_data() {
+tools() {
     need cc gcc
     need python3 python3-pip
     need npm npm
+}
+
+test_data() {
+    tools
     scripts/test-data.sh
 }
 
@@ -55,18 +66,35 @@ step_test() {
 }
 
 # The kernels once more on every path that this machine has but does not choose by itself.
+# The executables are those of the step before: for this crate alone, cargo would choose fewer features
+# of what it depends on, and compile all of it again.
 step_paths() {
-    local path
+    tools
+    local path binaries binary
+    cargo test --release --quiet --locked --workspace --no-run
+    mapfile -t binaries < <(cargo test --release --quiet --locked --workspace --no-run \
+        --message-format=json | python3 -c '
+import json, sys
+for message in map(json.loads, sys.stdin):
+    of_tests = message.get("executable") and message["profile"]["test"]
+    if of_tests and message["manifest_path"].endswith("/crates/cpu/Cargo.toml"):
+        print(message["executable"])')
+    [ "${#binaries[@]}" -gt 0 ] || { echo "error: no tests of the kernels found" >&2; exit 1; }
     for path in portable avx2; do
         say "CPU kernels, forced to $path"
-        BATON_CPU=$path cargo test --release --quiet --locked -p baton-cpu
+        for binary in "${binaries[@]}"; do
+            (cd crates/cpu && BATON_CPU=$path "$binary" --quiet)
+        done
     done
 }
 
 step_smoke() {
     test_data
     say "the README's first command"
-    cargo build --quiet --release --locked
+    # It is checked as that command builds it; what runs is the same program as built for the tests,
+    # where only features of dependencies for tests are added, so that no kernel is compiled again.
+    cargo check --quiet --release --locked
+    cargo test --quiet --release --locked --workspace --no-run
     local home
     home="$(mktemp -d)"
     # Bounded, since so small a model may go on until its context is full.
@@ -78,39 +106,63 @@ step_smoke() {
 
 step_fuzz() {
     say "fuzzing, $fuzz_seconds s a target"
-    command -v cargo-fuzz >/dev/null 2>&1 || cargo install --quiet --locked cargo-fuzz
-    scripts/fuzz.sh "$fuzz_seconds"
+    need c++ g++
+    CARGO_TARGET_DIR="$target/fuzz" scripts/fuzz.sh "$fuzz_seconds"
 }
 
 # Debian's second toolchain carries the sources of its standard library, so that it can build for
 # machines that this one is not.
 cross() {
-    RUSTC=/usr/bin/rustc RUSTC_BOOTSTRAP=1 cargo \
-        -Z build-std=core,alloc,std,panic_unwind,proc_macro,test "$@"
+    RUSTC=/usr/bin/rustc RUSTC_BOOTSTRAP=1 CARGO_PROFILE_DEV_DEBUG=false cargo \
+        -Z build-std=core,alloc,std,panic_unwind,proc_macro,test "$@" --quiet --locked \
+        --target-dir "$target/cross"
+}
+
+# The standard library would be compiled to machine code even for a check, and the C and assembly of
+# the crate `ring` would need Apple's headers: since nothing is linked, both are left out.
+step_mac() {
+    packages "${cross_packages[@]}"
+    say "type check for macOS"
+    CARGO_PROFILE_DEV_OPT_LEVEL=0 RUSTFLAGS=-Zno-codegen \
+        CC_aarch64_apple_darwin=true AR_aarch64_apple_darwin=true \
+        cross check --workspace --target aarch64-apple-darwin
 }
 
 step_arm() {
-    packages rustc-web rust-web-src gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
+    packages "${cross_packages[@]}" "${arm_packages[@]}"
     say "NEON kernels under emulation"
     # Little optimisation: what is compiled here is used once.
-    CARGO_PROFILE_DEV_OPT_LEVEL=1 CARGO_PROFILE_DEV_DEBUG=false \
+    CARGO_PROFILE_DEV_OPT_LEVEL=1 \
         CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
         CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64 -L /usr/aarch64-linux-gnu -cpu max" \
-        cross test --quiet --locked -p baton-cpu --lib \
-        --target aarch64-unknown-linux-gnu --target-dir "$target/arm"
+        cross test -p baton-cpu --lib --target aarch64-unknown-linux-gnu
 }
 
-step_mac() {
-    packages rustc-web rust-web-src
-    say "type check for macOS"
-    cross check --quiet --locked -p baton-engine --target aarch64-apple-darwin \
-        --target-dir "$target/mac"
-}
-
-if [ $# -eq 0 ]; then
-    set -- lint test paths smoke fuzz arm
+if [ $# -gt 0 ]; then
+    for step in "$@"; do
+        "step_$step"
+    done
+    say "passed: $*"
+    exit
 fi
-for step in "$@"; do
-    "step_$step"
-done
+
+# Crates that wait for each other leave a processor idle: the steps go in two lanes, which build in
+# folders of their own. Packages come first, since only one can install them at a time.
+tools
+need c++ g++
+packages "${cross_packages[@]}" "${arm_packages[@]}"
+log="$(mktemp)"
+set -m
+scripts/test.sh mac arm fuzz >"$log" 2>&1 &
+second=$!
+set +m
+trap 'kill -- "-$second" 2>/dev/null || true; rm -f "$log"' EXIT
+failed=0
+scripts/test.sh lint test paths smoke || failed=1
+wait "$second" || failed=1
+cat "$log"
+if [ "$failed" != 0 ]; then
+    echo "error: a step failed" >&2
+    exit 1
+fi
 say "all passed"
