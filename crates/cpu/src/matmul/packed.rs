@@ -217,3 +217,6 @@ pub(super) fn integers<F: Format>(panel: &Panel<'_>, block: usize, out: &mut [u8
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

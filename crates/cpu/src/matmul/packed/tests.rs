@@ -1,0 +1,69 @@
+//! Every format in every layout, whatever the machine: what was packed is what the file says.
+
+use super::*;
+use crate::matmul::Matrix;
+use crate::matmul::formats::{BLOCK, Part, decode, factor_at, with_format};
+use crate::matmul::tests::{QUANTIZED, Random, matrix};
+use crate::pool::Pool;
+
+/// The weights that the panels stand for, row-major.
+fn unpacked<F: Format>(shape: &Shape, packed: &Packed, rows: usize, cols: usize) -> Vec<f32> {
+    let Layout { rows: high, run } = shape.layout;
+    let mut out = vec![0.0; rows * cols];
+    let mut integers = vec![0; high * BLOCK];
+    for row in 0..rows {
+        let (panel, r) = (packed.panel(row / high), row % high);
+        let kind = panel.kind::<F>();
+        let part = |part: Part, bytes: &[u8], group: usize| {
+            let bytes = &bytes[(group * high + r) * kind.bytes()..];
+            let factor = panel.factor.get(factor_at::<F>(part, high, group) + 2 * r..);
+            decode(kind, bytes, factor.unwrap_or(&[]))
+        };
+        for block in 0..cols / BLOCK {
+            super::integers::<F>(&panel, block, &mut integers);
+            for i in 0..BLOCK {
+                let (step, at) = (i / run, i % run);
+                let integer = i32::from(integers[(step * high + r) * run + at]) - F::OFFSET;
+                let group = (block * BLOCK + i) / F::GROUP;
+                let scale = part(Part::Scale, panel.scale, group);
+                let min = if F::MIN { part(Part::Min, panel.min, group) } else { 0.0 };
+                out[row * cols + block * BLOCK + i] = scale * integer as f32 + min;
+            }
+        }
+    }
+    out
+}
+
+fn check<F: Format>(pool: &Pool, layout: Layout, matrix: &Matrix) {
+    let (rows, cols) = (matrix.rows(), matrix.cols());
+    let shape = Shape::new::<F>(layout, rows, cols, matrix.row(0));
+    let (mut memory, starts) = reserve(&[shape]).unwrap();
+    shape.pack::<F>(pool, rows, cols, |i| matrix.row(i), &mut memory[..shape.bytes()]);
+    let packed = Packed::new(Arc::new(memory), starts[0], shape);
+    let dtype = matrix.dtype();
+    let found = unpacked::<F>(&shape, &packed, rows, cols);
+    for (i, (found, expected)) in found.iter().zip(matrix.tensor().to_f32()).enumerate() {
+        // MLX rounds weights to the type of the scales.
+        let room = if matrix.tensor().affine().is_some() { 1e-3 } else { 1e-6 };
+        assert!(
+            (found - expected).abs() <= room * expected.abs().max(0.1),
+            "{dtype} in {layout:?}: element {i} is {found}, not {expected}"
+        );
+    }
+}
+
+#[test]
+fn what_is_packed_is_what_the_file_says() {
+    let layouts = [(8, 4), (16, 4), (8, 8)].map(|(rows, run)| Layout { rows, run });
+    for isa in Isa::available() {
+        let pool = Pool::new(2, isa).unwrap();
+        for dtype in QUANTIZED {
+            let cols = 2 * dtype.block_len().max(BLOCK);
+            let matrix = matrix(&pool, dtype, 21, cols, &mut Random(9));
+            for layout in layouts {
+                with_format!(dtype, F => check::<F>(&pool, layout, &matrix),
+                    else unreachable!("only quantized types are listed"));
+            }
+        }
+    }
+}
