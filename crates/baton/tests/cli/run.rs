@@ -122,6 +122,18 @@ fn verbose_prints_numbers_to_standard_error() {
 }
 
 #[test]
+fn a_prompt_far_too_long_is_refused_with_both_numbers() {
+    let home = Home::new();
+    let long = "x".repeat(30_000_000);
+    for args in [&["run"][..], &["run", "--raw"]] {
+        let model = home.model();
+        let args = [args, &["--model", &model, "--ctx", "128"][..]].concat();
+        let output = home.run_with_stdin(&args, long.as_bytes()).failed(1, "at least");
+        assert!(output.stderr.contains("the context of 128"), "{output:?}");
+    }
+}
+
+#[test]
 fn a_full_context_ends_the_answer_and_is_said() {
     let home = Home::new();
     let output = home.run(&["run", &home.endless_model(), "Hi", "--ctx", "40"]);
