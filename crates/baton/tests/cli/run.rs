@@ -45,6 +45,51 @@ fn every_spelling_of_the_flags_works() {
 }
 
 #[test]
+fn numbers_below_zero_are_values_not_flags() {
+    let home = Home::new();
+    let model = home.model();
+    for args in [&["--seed", "-1"][..], &["--top-k", "-1"], &["-s-1", "--top-k=-40", "-n", "-1"]] {
+        let args = [&["run", &model, "Hi"][..], args].concat();
+        assert_eq!(home.run(&args).ok(), format!("{ANSWER}\n"), "{args:?}");
+    }
+    for (flag, value, wanted) in [
+        ("--temp", "-1", "from 0 to 100"),
+        ("--seed", "-2", "-1 for another"),
+        ("--top-p", "-1", "from 0 to 1"),
+        ("--ctx", "-1", "not in"),
+        ("--ctx", "1", "not in"),
+        ("--threads", "-1", "not in"),
+        ("-n", "-2", "-1 for no limit"),
+    ] {
+        let output = home.run(&["run", &model, "Hi", flag, value]).failed(2, wanted);
+        assert!(!output.stderr.contains("tip:"), "{output:?}");
+    }
+}
+
+#[test]
+fn of_a_flag_given_twice_the_last_counts() {
+    let home = Home::new();
+    let model = home.model();
+    let args = [
+        "run",
+        "-m",
+        "nothing",
+        "-m",
+        &model,
+        "Hi",
+        "-n",
+        "9",
+        "-n",
+        "3",
+        "--verbose",
+        "--verbose",
+    ];
+    assert_eq!(home.run(&args).ok(), "Sky\n");
+    let stops = ["run", &model, "Hi", "--stop", "blue", "--stop", "zzz"];
+    assert_eq!(home.run(&stops).ok(), "Sky \n");
+}
+
+#[test]
 fn a_stop_text_ends_the_answer_and_is_not_in_it() {
     let home = Home::new();
     let answer = home.run(&["run", &home.model(), "Hi", "--stop", "zzz", "--stop", "blue"]).ok();
