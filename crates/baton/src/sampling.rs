@@ -68,6 +68,11 @@ pub const NAMES: [&str; 10] = [
     "max_tokens",
 ];
 
+/// Whether [`Sampling::set`] knows a parameter of this name.
+pub fn is_name(name: &str) -> bool {
+    Sampling::default().set(name, "default").is_ok()
+}
+
 /// The seed that stands for a new one each time.
 pub const RANDOM_SEED: u64 = u64::MAX;
 
