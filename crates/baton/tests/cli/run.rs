@@ -97,6 +97,12 @@ fn a_stop_text_ends_the_answer_and_is_not_in_it() {
 }
 
 #[test]
+fn no_tokens_are_no_output() {
+    let home = Home::new();
+    assert_eq!(home.run(&["run", &home.model(), "Hi", "-n", "0"]).ok(), "");
+}
+
+#[test]
 fn standard_input_is_the_prompt_or_the_rest_of_it() {
     let home = Home::new();
     let model = home.model();
