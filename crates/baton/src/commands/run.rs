@@ -83,6 +83,7 @@ pub struct Args {
 /// If there is nothing to ask, or the model cannot be had, loaded or run.
 pub fn execute(args: Args) -> anyhow::Result<()> {
     let store = models::store()?;
+    models::warn_if_unusable(&store)?;
     let request = request::understand(&args, &store)?;
     // A chat reads its lines from standard input, whatever that is.
     let piped = if args.interactive { None } else { stdin::piped(request.prompt.is_some())? };

@@ -121,6 +121,18 @@ fn standard_input_is_the_prompt_or_the_rest_of_it() {
 }
 
 #[test]
+fn a_prompt_far_too_long_is_refused_with_both_numbers() {
+    let home = Home::new();
+    let long = "x".repeat(30_000_000);
+    for args in [&["run"][..], &["run", "--raw"]] {
+        let model = home.model();
+        let args = [args, &["--model", &model, "--ctx", "128"][..]].concat();
+        let output = home.run_with_stdin(&args, long.as_bytes()).failed(1, "at least");
+        assert!(output.stderr.contains("the context of 128"), "{output:?}");
+    }
+}
+
+#[test]
 fn raw_continues_the_text_without_template() {
     let home = Home::new();
     assert_eq!(
@@ -170,18 +182,6 @@ fn verbose_prints_numbers_to_standard_error() {
         assert!(output.stderr.contains(part), "{part}: {output:?}");
     }
     assert_eq!(output.ok(), format!("{ANSWER}\n"));
-}
-
-#[test]
-fn a_prompt_far_too_long_is_refused_with_both_numbers() {
-    let home = Home::new();
-    let long = "x".repeat(30_000_000);
-    for args in [&["run"][..], &["run", "--raw"]] {
-        let model = home.model();
-        let args = [args, &["--model", &model, "--ctx", "128"][..]].concat();
-        let output = home.run_with_stdin(&args, long.as_bytes()).failed(1, "at least");
-        assert!(output.stderr.contains("the context of 128"), "{output:?}");
-    }
 }
 
 #[test]
