@@ -33,6 +33,7 @@ Exit codes:
 #[derive(Debug, Parser)]
 #[command(name = "baton", version, after_long_help = EXAMPLES, arg_required_else_help = true)]
 #[command(max_term_width = 100, infer_long_args = false)]
+#[command(args_override_self = true)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]

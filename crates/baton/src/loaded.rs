@@ -10,7 +10,7 @@ use baton_models::{Model, Source};
 use crate::failure::hinted;
 use crate::format;
 use crate::progress::Spinner;
-use crate::sampling::Sampling;
+use crate::sampling::{RANDOM_SEED, Sampling};
 
 /// A model in memory.
 pub struct Loaded {
@@ -100,7 +100,7 @@ impl Loaded {
             repeat_penalty: sampling.repeat_penalty,
             presence_penalty: sampling.presence_penalty,
             frequency_penalty: sampling.frequency_penalty,
-            seed: sampling.seed,
+            seed: sampling.seed.filter(|&seed| seed != RANDOM_SEED),
             ..baton_engine::Sampling::default()
         };
         GenerateOptions {

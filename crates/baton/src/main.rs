@@ -18,11 +18,16 @@ mod sampling;
 
 use std::panic;
 use std::process::ExitCode;
+use std::thread;
 
 use clap::Parser;
 
 fn main() -> ExitCode {
     panic::set_hook(Box::new(|info| {
+        // A fault of a chat template, which becomes an error.
+        if thread::current().name() == Some(baton_text::TEMPLATE_THREAD) {
+            return;
+        }
         let place = info.location().map(|at| format!(" at {at}")).unwrap_or_default();
         let payload = info.payload();
         let text = payload.downcast_ref::<String>().map(String::as_str);

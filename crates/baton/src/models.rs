@@ -15,6 +15,19 @@ pub fn store() -> anyhow::Result<Store> {
     Ok(Store::open_default()?)
 }
 
+/// Says so if the store is empty and cannot be filled. One that has models may be read-only.
+///
+/// # Errors
+/// If the store cannot be read.
+pub fn warn_if_unusable(store: &Store) -> anyhow::Result<()> {
+    if let Err(problem) = store.settings().check_home()
+        && store.list()?.is_empty()
+    {
+        note(problem);
+    }
+    Ok(())
+}
+
 /// What a lone argument of `run` is.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Meaning {
@@ -97,8 +110,11 @@ pub fn explain(error: Error) -> anyhow::Error {
             format_args!("{name} is not on this machine"),
             "`baton list` shows what is; `baton pull` fetches a model",
         ),
-        error @ Error::AllSourcesFailed { .. } => {
-            hinted(error, "check the network, or name a file you have: baton run ./model.gguf")
+        Error::AllSourcesFailed { name, failures } => {
+            // The failures of the others were said when they happened.
+            let last = failures.last().map(|last| format!(": {}: {}", last.source, last.error));
+            let message = format!("no source could deliver {name}{}", last.unwrap_or_default());
+            hinted(message, "check the network, or name a file you have: baton run ./model.gguf")
         }
         error => error.into(),
     }

@@ -11,6 +11,7 @@ use baton_text::Message;
 
 use crate::commands::run::{Answer, Sink, print_stats};
 use crate::failure::{eprintln_quietly, is_broken_pipe, note, one_line, say};
+use crate::interrupt;
 use crate::loaded::Loaded;
 use crate::paths;
 use crate::sampling::Sampling;
@@ -74,6 +75,8 @@ struct Repl<'m> {
 impl Repl<'_> {
     /// Asks, and shows the answer. What goes wrong with it is said, and the chat goes on.
     fn ask(&mut self, question: String) -> anyhow::Result<()> {
+        // From here on, as a long question takes a while to be tokenized.
+        let _scope = interrupt::Scope::enter();
         let cancel = CancelToken::new();
         let options = self.model.answer_options(&self.sampling, &cancel);
         let answer = match self.chat.send(question, &options) {

@@ -14,8 +14,8 @@ pub struct Sampling {
     #[arg(value_parser = temperature, allow_negative_numbers = true)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub temperature: Option<f32>,
-    /// Choose among the K likeliest tokens; 0 for all
-    #[arg(long, value_name = "K")]
+    /// Choose among the K likeliest tokens; 0 or less for all
+    #[arg(long, value_name = "K", value_parser = top_k, allow_negative_numbers = true)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub top_k: Option<usize>,
     /// Choose among the likeliest tokens that together have probability P
@@ -38,8 +38,8 @@ pub struct Sampling {
     #[arg(long, value_name = "X", value_parser = penalty, allow_negative_numbers = true)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub frequency_penalty: Option<f32>,
-    /// Make the answer repeatable
-    #[arg(long, short = 's', value_name = "N")]
+    /// Make the answer repeatable; -1 for another one each time
+    #[arg(long, short = 's', value_name = "N", value_parser = seed, allow_negative_numbers = true)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
     /// End the answer before this text (may be given several times)
@@ -68,6 +68,14 @@ pub const NAMES: [&str; 10] = [
     "max_tokens",
 ];
 
+/// Whether [`Sampling::set`] knows a parameter of this name.
+pub fn is_name(name: &str) -> bool {
+    Sampling::default().set(name, "default").is_ok()
+}
+
+/// The seed that stands for a new one each time.
+pub const RANDOM_SEED: u64 = u64::MAX;
+
 impl Sampling {
     /// Sets a parameter by its name; `default` as its value forgets what was set.
     ///
@@ -82,18 +90,15 @@ impl Sampling {
             *place = if value == "default" { None } else { Some(parse(value)?) };
             Ok(())
         }
-        fn whole<T: std::str::FromStr>(value: &str) -> Result<T, String> {
-            value.parse().map_err(|_| format!("{value:?} is no whole number from 0"))
-        }
         match name.replace('-', "_").as_str() {
             "temperature" | "temp" => put(&mut self.temperature, value, temperature),
-            "top_k" => put(&mut self.top_k, value, whole),
+            "top_k" => put(&mut self.top_k, value, top_k),
             "top_p" => put(&mut self.top_p, value, probability),
             "min_p" => put(&mut self.min_p, value, probability),
             "repeat_penalty" => put(&mut self.repeat_penalty, value, repeat_penalty),
             "presence_penalty" => put(&mut self.presence_penalty, value, penalty),
             "frequency_penalty" => put(&mut self.frequency_penalty, value, penalty),
-            "seed" => put(&mut self.seed, value, whole),
+            "seed" => put(&mut self.seed, value, seed),
             "max_tokens" | "max_new_tokens" | "num_predict" => {
                 put(&mut self.max_tokens, value, token_count)
             }
@@ -113,7 +118,11 @@ impl Sampling {
     pub fn lines(&self) -> Vec<String> {
         let value = serde_json::to_value(self).unwrap_or_default();
         let entries = value.as_object().into_iter().flatten();
-        entries.map(|(name, value)| format!("{name} {value}")).collect()
+        let typed = |value: &serde_json::Value| match value.as_u64() {
+            Some(u64::MAX) => "-1".to_owned(),
+            _ => value.to_string(),
+        };
+        entries.map(|(name, value)| format!("{name} {}", typed(value))).collect()
     }
 }
 
@@ -136,6 +145,21 @@ fn repeat_penalty(text: &str) -> Result<f32, String> {
 
 fn penalty(text: &str) -> Result<f32, String> {
     number(text, -100.0..=100.0, "a number from -100 to 100")
+}
+
+/// Other programs write a number below 0 for all tokens.
+fn top_k(text: &str) -> Result<usize, String> {
+    let k: i64 = text.parse().map_err(|_| "expected a whole number, 0 or less for all tokens")?;
+    Ok(usize::try_from(k).unwrap_or(0))
+}
+
+fn seed(text: &str) -> Result<u64, String> {
+    match text {
+        "-1" => Ok(RANDOM_SEED),
+        text => text.parse().map_err(|_| {
+            "expected a whole number from 0, or -1 for another answer each time".into()
+        }),
+    }
 }
 
 fn token_count(text: &str) -> Result<usize, String> {
@@ -179,14 +203,25 @@ mod tests {
     }
 
     #[test]
+    fn minus_one_is_understood_and_shown_as_it_was_typed() {
+        let mut sampling = Sampling::default();
+        for name in ["seed", "top_k", "max_tokens"] {
+            sampling.set(name, "-1").unwrap();
+        }
+        assert_eq!(sampling.lines(), ["top_k 0", "seed -1", "max_tokens -1"]);
+        assert_eq!((sampling.top_k, sampling.seed), (Some(0), Some(RANDOM_SEED)));
+    }
+
+    #[test]
     fn nonsense_is_refused() {
         let mut sampling = Sampling::default();
         for (name, value) in [
             ("temp", "-1"),
+            ("seed", "-2"),
+            ("top_k", "few"),
             ("temp", "NaN"),
             ("temp", "inf"),
             ("top_p", "1.5"),
-            ("top_k", "-3"),
             ("repeat_penalty", "0"),
             ("seed", "x"),
             ("stop", ""),

@@ -128,8 +128,8 @@ impl Chat {
         let Chat { session, messages, transcript, .. } = self;
         let engine = session.engine().clone();
         let started = engine
-            .tokenizer()
-            .and_then(|tokenizer| transcript.continued(tokenizer, prompt))
+            .check_length(&prompt)
+            .and_then(|()| transcript.continued(engine.tokenizer()?, prompt))
             .and_then(|next| {
                 let generation = session.generate(next.ids(), options)?;
                 Ok((next, generation))

@@ -76,6 +76,19 @@ impl Engine {
         self.shared.traits.tokenizer.as_deref().ok_or(Error::NoTokenizer)
     }
 
+    /// Refuses a text that cannot fit the context whatever its tokens are, before any time is spent
+    /// on tokenizing it.
+    pub(crate) fn check_length(&self, text: &str) -> Result<()> {
+        let context = self.limits().context;
+        if text.len() < context {
+            return Ok(());
+        }
+        match self.tokenizer()?.least_tokens(text) {
+            prompt if prompt < context => Ok(()),
+            prompt => Err(Error::PromptTooLong { prompt, counted: false, context }),
+        }
+    }
+
     /// Memory that the executor holds.
     ///
     /// # Errors

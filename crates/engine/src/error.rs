@@ -52,12 +52,15 @@ pub enum Error {
     },
     /// A prompt longer than the context.
     #[error(
-        "the prompt has {prompt} tokens, and the context of {context} must hold it and at least \
-         one token of answer; shorten the prompt or load the model with a larger context"
+        "the prompt has {}{prompt} tokens, and the context of {context} must hold it and at least \
+         one token of answer; shorten the prompt or load the model with a larger context",
+        if *.counted { "" } else { "at least " }
     )]
     PromptTooLong {
         /// Tokens of the prompt.
         prompt: usize,
+        /// False if the prompt is so long that it was not tokenized, and may have more.
+        counted: bool,
         /// Tokens of the context.
         context: usize,
     },

@@ -109,7 +109,7 @@ impl Session {
             return Err(Error::EmptyPrompt);
         }
         if prompt.len() >= context {
-            return Err(Error::PromptTooLong { prompt: prompt.len(), context });
+            return Err(Error::PromptTooLong { prompt: prompt.len(), counted: true, context });
         }
         if penalized {
             prompt.iter().for_each(|&token| sampler.accept(token));
@@ -131,7 +131,10 @@ impl Session {
     fn prompt_tokens(&self, prompt: Prompt) -> Result<Vec<u32>> {
         match prompt {
             Prompt::Tokens(tokens) => Ok(tokens),
-            Prompt::Text(text) => Ok(self.engine.tokenizer()?.encode(&text, true)?),
+            Prompt::Text(text) => {
+                self.engine.check_length(&text)?;
+                Ok(self.engine.tokenizer()?.encode(&text, true)?)
+            }
         }
     }
 

@@ -183,6 +183,13 @@ fn a_message_that_does_not_fit_is_taken_back() {
     let error = chat.send("x".repeat(100), &plain_text(4)).unwrap_err();
     assert!(matches!(error, Error::PromptTooLong { context: 64, .. }));
     assert!(chat.messages().is_empty());
+    // So long a text is not even tokenized.
+    let error = chat.send("x".repeat(100_000), &plain_text(4)).unwrap_err();
+    assert!(matches!(error, Error::PromptTooLong { counted: false, context: 64, .. }), "{error}");
+    assert!(error.to_string().contains("at least"), "{error}");
+    let error = engine.session().generate("y".repeat(100_000), &plain_text(4)).unwrap_err();
+    assert!(matches!(error, Error::PromptTooLong { counted: false, context: 64, .. }), "{error}");
+    assert!(chat.messages().is_empty());
     collect(chat.send("x", &plain_text(4)).unwrap());
     assert_eq!(chat.messages().len(), 2);
 }

@@ -94,7 +94,10 @@ fn a_prompt_that_does_not_fit_is_an_error_with_both_numbers() {
     let engine = engine(limits(32));
     let mut session = engine.session();
     let error = session.generate(prompt(32, 1), &greedy(1)).unwrap_err();
-    assert!(matches!(error, Error::PromptTooLong { prompt: 32, context: 32 }), "{error}");
+    assert!(
+        matches!(error, Error::PromptTooLong { prompt: 32, counted: true, context: 32 }),
+        "{error}"
+    );
     let text = session.generate(prompt(700, 1), &greedy(1)).unwrap_err().to_string();
     assert!(text.contains("700") && text.contains("32"), "{text}");
     assert_eq!(answer(&mut session, &prompt(31, 1), &greedy(9)).tokens.len(), 1);

@@ -37,6 +37,18 @@ pub enum Error {
     BadManifest { path: PathBuf, reason: String },
     #[error("no folder for models: set BATON_HOME, or HOME")]
     NoHome,
+    #[error("{} cannot be the folder for models, it is no folder; set BATON_HOME to one", path.display())]
+    HomeIsNoFolder { path: PathBuf },
+    #[error(
+        "models cannot be kept in {}: {source}; change its permissions, or set BATON_HOME to a \
+        folder of yours", path.display()
+    )]
+    HomeNotWritable { path: PathBuf, source: io::Error },
+    #[error(
+        "HF_ENDPOINT is {endpoint:?}, which is no address such as https://huggingface.co; mend or \
+        unset it"
+    )]
+    BadEndpoint { endpoint: String },
     #[error("cannot {action} {}: {source}", path.display())]
     Io { action: &'static str, path: PathBuf, source: io::Error },
     #[error("not enough disk space at {} for {what}: {}{available} bytes are free. Free some space \
@@ -77,6 +89,8 @@ pub enum Error {
     Offline { what: String },
     #[error("{repo} has no file or quantization {wanted:?}; it has: {}", available.join(", "))]
     NoSuchQuant { repo: String, wanted: String, available: Vec<String> },
+    #[error("{repo} has several models, name one of them: {}", available.join(", "))]
+    SeveralModels { repo: String, available: Vec<String> },
     #[error("{repo} has no model that can be loaded: {reason}")]
     NoModelFiles { repo: String, reason: String },
     #[error("the file set {family} in {repo} is incomplete: part {missing} of {count} is missing")]

@@ -13,7 +13,7 @@ pub enum Event<'a> {
         /// The source, as the catalog spells it.
         source: &'a str,
     },
-    /// A source did not deliver; the next one, if any, follows.
+    /// A source did not deliver, and the next one follows. Why the last one did not is returned.
     SourceFailed {
         /// The source, as the catalog spells it.
         source: &'a str,

@@ -64,6 +64,11 @@ impl Origin {
     }
 }
 
+/// Whether `text` is an address that can be asked.
+pub(crate) fn is_address(text: &str) -> bool {
+    Origin::of(text).is_some()
+}
+
 impl Client {
     pub(crate) fn new(settings: &Settings) -> Self {
         let tls = TlsConfig::builder().root_certs(RootCerts::PlatformVerifier).build();

@@ -139,6 +139,44 @@ impl Settings {
         settings.python = path("BATON_PYTHON");
         Ok(settings)
     }
+
+    /// Checks that [`hf_endpoint`](Self::hf_endpoint) is an address.
+    ///
+    /// # Errors
+    /// [`Error::BadEndpoint`].
+    pub fn check_endpoint(&self) -> Result<()> {
+        if crate::http::is_address(&self.hf_endpoint) {
+            return Ok(());
+        }
+        Err(Error::BadEndpoint { endpoint: self.hf_endpoint.clone() })
+    }
+
+    /// Checks that models can be kept in [`home`](Self::home). Nothing is created.
+    ///
+    /// # Errors
+    /// [`Error::HomeIsNoFolder`] or [`Error::HomeNotWritable`].
+    pub fn check_home(&self) -> Result<()> {
+        let path = self.home.clone();
+        let existing = self.nearest_folder()?;
+        match tempfile::tempfile_in(existing) {
+            Ok(_) => Ok(()),
+            Err(source) => Err(Error::HomeNotWritable { path, source }),
+        }
+    }
+
+    /// The home, or the folder that exists in which it would be created.
+    ///
+    /// # Errors
+    /// [`Error::HomeIsNoFolder`].
+    pub fn nearest_folder(&self) -> Result<&Path> {
+        let existing = self.home.ancestors().find(|path| path.symlink_metadata().is_ok());
+        match existing {
+            Some(path) if path.is_dir() => Ok(path),
+            // A relative path: its folder is where we are.
+            None => Ok(Path::new(".")),
+            Some(path) => Err(Error::HomeIsNoFolder { path: path.into() }),
+        }
+    }
 }
 
 fn is_true(value: &OsString) -> bool {

@@ -78,10 +78,11 @@ impl Store {
     /// The store that `settings` describe. Nothing is created before something is fetched.
     ///
     /// # Errors
-    /// [`Error::BadCatalog`] if the user's catalog is not valid.
+    /// [`Error::BadCatalog`] if the user's catalog is not valid; [`Error::HomeIsNoFolder`].
     pub fn with_settings(mut settings: Settings) -> Result<Self> {
         settings.home =
             std::path::absolute(&settings.home).map_err(Error::io("find", &settings.home))?;
+        settings.nearest_folder()?;
         let catalog = Catalog::load(settings.user_catalog.as_deref())?;
         Ok(Self { settings, catalog })
     }

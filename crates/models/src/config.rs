@@ -169,7 +169,7 @@ impl ModelConfig {
     ) -> Result<()> {
         let types = h.texts_opt(hyper::LAYER_TYPES)?;
         if types.as_ref().is_some_and(|types| types.len() != self.layers.len()) {
-            return Err(h.bad(hyper::LAYER_TYPES, "has not one entry for each layer"));
+            return Err(h.bad(hyper::LAYER_TYPES, "does not have one entry for each layer"));
         }
         if window == Some(0) {
             return Err(h.bad(hyper::WINDOW, "is 0"));
@@ -208,7 +208,7 @@ impl ModelConfig {
         self.check_sizes()?;
         for rope in std::iter::once(&self.rope).chain(&self.local_rope) {
             if let Some(problem) = rope.problem(self.head_dim) {
-                return Err(impossible(format!("the rotary embedding {problem}")));
+                return Err(impossible(format!("rotary embedding {problem}")));
             }
         }
         let positive = |x: f32| x.is_finite() && x > 0.0;
@@ -230,17 +230,17 @@ impl ModelConfig {
         let sizes = [
             ("hidden size", self.hidden, MAX_SIZE),
             ("feed-forward size", self.ffn, MAX_SIZE),
-            ("heads", self.heads, MAX_SIZE),
-            ("key-value heads", self.kv_heads, MAX_SIZE),
+            ("number of heads", self.heads, MAX_SIZE),
+            ("number of key-value heads", self.kv_heads, MAX_SIZE),
             ("head_dim", self.head_dim, MAX_SIZE),
-            ("heads times head_dim", self.heads.saturating_mul(self.head_dim), MAX_SIZE),
-            ("vocabulary", self.vocab, MAX_LENGTH),
+            ("number of heads times head_dim", self.heads.saturating_mul(self.head_dim), MAX_SIZE),
+            ("vocabulary size", self.vocab, MAX_LENGTH),
             ("context length", self.context_length, MAX_LENGTH),
         ];
         let experts = self.experts.iter().flat_map(|experts| {
             [
-                ("experts", experts.count, MAX_SIZE),
-                ("experts per token", experts.used, experts.count),
+                ("number of experts", experts.count, MAX_SIZE),
+                ("number of experts per token", experts.used, experts.count),
                 ("expert feed-forward size", experts.ffn, MAX_SIZE),
             ]
         });

@@ -184,7 +184,10 @@ fn read_config(h: &Hyper<'_>, family: &Family, source: &Source) -> Result<ModelC
     };
     let vocab = match find(Slot::TokenEmbd).as_deref() {
         Some(&[vocab, _]) => vocab,
-        Some(other) => return Err(h.bad(hyper::VOCAB, format!("has an embedding of {other:?}"))),
+        Some(other) => {
+            let problem = format!("belongs to an embedding of shape {other:?}, not of a matrix");
+            return Err(h.bad(hyper::VOCAB, problem));
+        }
         None => {
             let stem = names.stem(Slot::TokenEmbd, 0).unwrap_or_default();
             let name = source.qualified(Slot::TokenEmbd, &stem).swap_remove(0) + ".weight";

@@ -198,7 +198,35 @@ impl RopeConfig {
                 list.len() == dim / 2 && list.iter().all(|x| positive(*x))
             }
         };
-        (!fits).then(|| format!("cannot be scaled by {:?} over {dim} features", self.scaling))
+        (!fits).then(|| format!("cannot scale {dim} features by {}", self.scaling.described()))
+    }
+}
+
+impl RopeScaling {
+    /// The rule and its numbers, for a message.
+    fn described(&self) -> String {
+        match self {
+            RopeScaling::None => "nothing".to_owned(),
+            RopeScaling::Linear { factor } => format!("a factor of {factor}"),
+            RopeScaling::Dynamic { factor, trained } => {
+                format!("a dynamic factor of {factor} beyond {trained} tokens")
+            }
+            RopeScaling::Llama3 { factor, low, high, original } => format!(
+                "the llama3 rule with a factor of {factor}, frequency factors from {low} to \
+                 {high} and {original} original tokens"
+            ),
+            RopeScaling::Yarn { factor, original, beta_fast, beta_slow, magnitude, .. } => format!(
+                "YaRN with a factor of {factor}, betas from {beta_slow} to {beta_fast}, an \
+                 attention factor of {magnitude} and {original} original tokens"
+            ),
+            RopeScaling::LongRope { short, long, original, magnitude } => format!(
+                "LongRoPE with {} short and {} long factors, an attention factor of {magnitude} \
+                 and {original} original tokens",
+                short.len(),
+                long.len()
+            ),
+            RopeScaling::Divisors(list) => format!("a list of {} divisors", list.len()),
+        }
     }
 }
 

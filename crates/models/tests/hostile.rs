@@ -109,15 +109,21 @@ fn config_json() {
         (json!({"rope_theta": []}), &["rope_theta"]),
         (json!({"rope_scaling": {"type": "warp"}}), &["warp", "yarn"]),
         (json!({"rope_scaling": {"type": "linear"}}), &["factor"]),
-        (json!({"rope_scaling": {"type": "linear", "factor": 0}}), &["Linear"]),
+        (
+            json!({"rope_scaling": {"type": "linear", "factor": 0}}),
+            &["a model whose rotary embedding cannot scale", "a factor of 0"],
+        ),
         (json!({"rope_scaling": {"type": "llama3", "factor": 8}}), &["low_freq_factor"]),
-        (json!({"rope_scaling": {"type": "dynamic", "factor": -1}}), &["Dynamic"]),
-        (json!({"rope_scaling": {"type": "longrope"}}), &["LongRope"]),
+        (json!({"rope_scaling": {"type": "dynamic", "factor": -1}}), &["a dynamic factor of -1"]),
+        (json!({"rope_scaling": {"type": "longrope"}}), &["LongRoPE with"]),
         (
             json!({"rope_scaling": {"type": "longrope", "long_factor": [1], "short_factor": [1]}}),
-            &["LongRope"],
+            &["LongRoPE with"],
         ),
-        (json!({"rope_scaling": {"type": "yarn", "factor": 4, "beta_fast": 0}}), &["Yarn"]),
+        (
+            json!({"rope_scaling": {"type": "yarn", "factor": 4, "beta_fast": 0}}),
+            &["YaRN with", "from 1 to 0"],
+        ),
         (json!({"partial_rotary_factor": 0.01}), &["rotates 0 features"]),
         (json!({"partial_rotary_factor": 1e300}), &["rotates"]),
     ];
@@ -177,7 +183,7 @@ fn gguf_metadata() {
         ("llama.rope.dimension_count", Some(Value::U32(15)), &["rotates 15 features"]),
         ("llama.rope.dimension_count", Some(Value::U64(u64::MAX)), &["rotates"]),
         ("llama.rope.scaling.type", Some(Value::Str("warp".into())), &["warp"]),
-        ("llama.rope.scaling.type", Some(Value::Str("longrope".into())), &["LongRope"]),
+        ("llama.rope.scaling.type", Some(Value::Str("longrope".into())), &["LongRoPE with"]),
         ("llama.rope.scaling.type", Some(Value::Str("yarn".into())), &["rope.scaling.factor"]),
         ("llama.expert_count", Some(Value::U32(8)), &["Mixtral"]),
         ("llama.vocab_size", Some(Value::U32(95)), &["vocab_size", "95", "96 rows"]),
@@ -188,7 +194,7 @@ fn gguf_metadata() {
     let windowless = [("gpt-oss.attention.sliding_window", None)];
     expect(with_metadata("gpt-oss", &windowless), &["attention.sliding_window"], &windowless);
     let shorter = [("phi3.rope.dimension_count", Some(Value::U32(10)))];
-    expect(with_metadata("phi4-mini", &shorter), &["LongRope"], &shorter);
+    expect(with_metadata("phi4-mini", &shorter), &["LongRoPE with"], &shorter);
 }
 
 #[test]

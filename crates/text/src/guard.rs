@@ -166,6 +166,21 @@ mod tests {
     }
 
     #[test]
+    fn a_bound_on_the_number_of_tokens_holds() {
+        let tokenizer = tokenizer();
+        assert_eq!(tokenizer.least_tokens(" \n\t"), 0);
+        // The longest token has seven bytes.
+        assert_eq!(tokenizer.least_tokens(&"ab ".repeat(70)), 20);
+        for text in ["", "a", "<|end|><|end|>x", "<pad>    <pad>", "[e[x] [e[e[e["] {
+            let guarded = guarded(text);
+            let ids = tokenizer.encode_guarded(&guarded).unwrap();
+            assert!(tokenizer.least_tokens(&guarded) <= ids.len(), "{text}");
+            let ids = tokenizer.encode(text, false).unwrap();
+            assert!(tokenizer.least_tokens(text) <= ids.len(), "{text}");
+        }
+    }
+
+    #[test]
     fn only_the_templates_own_control_tokens_are_read() {
         let tokenizer = tokenizer();
         let source = "{% for m in messages %}{{ m.role }}:\

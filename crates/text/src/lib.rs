@@ -18,5 +18,5 @@ mod tokenizer;
 pub use detokenizer::Detokenizer;
 pub use error::{Error, Result};
 pub use stop::{Emit, StopStrings};
-pub use template::{ChatTemplate, ChatTemplates, Content, Message, RenderOptions};
+pub use template::{ChatTemplate, ChatTemplates, Content, Message, RenderOptions, TEMPLATE_THREAD};
 pub use tokenizer::Tokenizer;

@@ -3,20 +3,23 @@
 //! The templates are the models' own, written in Jinja for Python's `transformers`. They run in
 //! `minijinja` with what that program adds to the language (`raise_exception`, `strftime_now`,
 //! `tojson`, string methods, loop controls), and print values as Python does. A template comes with
-//! a model from anywhere, so the work it can do and the text it can write are bounded. (One hole is
-//! known: `minijinja` does not charge for lists joined with `+`, so that a template can still make
-//! a list of absurd length by doubling it.)
+//! a model from anywhere, so the work it can do and the text it can write are bounded, and it runs in
+//! a thread of its own, out of which no panic and no endless loop comes.
 
+mod isolated;
 mod message;
 mod python;
 mod source;
+mod sums;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
 use minijinja::{Environment, ErrorKind, UndefinedBehavior, Value};
 
+pub use self::isolated::TEMPLATE_THREAD;
 pub use self::message::{Content, Message};
 pub use self::source::ChatTemplates;
 use crate::error::{Error, Result};
@@ -25,6 +28,16 @@ use crate::error::{Error, Result};
 const MAX_SOURCE: usize = 1 << 20;
 /// How deep macros and loops may nest.
 const MAX_DEPTH: usize = 100;
+/// Stack for compiling a template, and more of it for each byte of its source: the compiler bounds
+/// how deep parentheses nest, but not how long chains become.
+const COMPILE_STACK: usize = 4 << 20;
+const COMPILE_STACK_PER_BYTE: usize = 2048;
+/// Stack for rendering, per unit of fuel: that much work can nest a value so deeply that dropping
+/// or printing it takes as much.
+const RENDER_STACK_PER_FUEL: usize = 256;
+const MAX_STACK: usize = 2 << 30;
+/// An honest template takes milliseconds, also on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What a conversation is rendered with.
 #[derive(Clone, Debug, Default)]
@@ -74,25 +87,16 @@ impl ChatTemplate {
             let reason = format!("it is {} bytes long, the most is {MAX_SOURCE}", source.len());
             return Err(Error::TemplateSyntax { reason });
         }
-        let mut environment = Environment::new();
-        let syntax = SyntaxConfig::builder()
-            .trim_blocks(true)
-            .lstrip_blocks(true)
-            .build()
-            .map_err(|error| Error::TemplateSyntax { reason: error.to_string() })?;
-        environment.set_syntax(syntax);
-        environment.set_undefined_behavior(UndefinedBehavior::Lenient);
-        environment.set_recursion_limit(MAX_DEPTH);
-        python::install(&mut environment);
-        environment
-            .add_template_owned("chat", source::without_generation_tags(source).into_owned())
-            .map_err(|error| Error::TemplateSyntax { reason: describe(&error) })?;
         let mut template = Self {
-            environment: Arc::new(environment),
+            environment: Arc::new(Environment::empty()),
             bos: bos.map(str::to_owned),
             eos: eos.map(str::to_owned),
             contents: Contents::Both,
         };
+        let stack = COMPILE_STACK + COMPILE_STACK_PER_BYTE * source.len();
+        let source = source::without_generation_tags(source).into_owned();
+        template.environment =
+            isolated::run(stack.min(MAX_STACK), PATIENCE, || compile(source).map(Arc::new))?;
         template.contents = template.probe();
         Ok(template)
     }
@@ -122,20 +126,34 @@ impl ChatTemplate {
         let fitted: Vec<_> = messages.iter().map(|message| self.fit(message)).collect();
         let mut bytes = size(&options.tools) + size(&options.extra);
         bytes += fitted.iter().map(size).sum::<usize>();
-        self.render_bounded(&fitted, options, bytes)
+        self.render_bounded(fitted, options, bytes)
     }
 
     /// Renders within bounds that grow with the conversation: an honest template looks at each
     /// byte a few times and writes it once or twice.
     fn render_bounded(
         &self,
-        messages: &[Message],
+        messages: Vec<Message>,
         options: &RenderOptions,
         bytes: usize,
     ) -> Result<String> {
         // One unit of fuel is an instruction or 64 bytes of data.
-        let fuel = 2_000_000 + 20_000 * messages.len() + 2 * bytes;
+        let fuel = 1_000_000 + 10_000 * messages.len() + 2 * bytes;
         let most = (1 << 20) + 1024 * messages.len() + 16 * bytes;
+        let stack = RENDER_STACK_PER_FUEL.saturating_mul(fuel).min(MAX_STACK);
+        let limit = PATIENCE + Duration::from_secs((bytes >> 20) as u64);
+        let (template, options) = (self.clone(), options.clone());
+        isolated::run(stack, limit, move || template.render_here(&messages, &options, fuel, most))
+    }
+
+    /// Renders in this thread.
+    fn render_here(
+        &self,
+        messages: &[Message],
+        options: &RenderOptions,
+        fuel: usize,
+        most: usize,
+    ) -> Result<String> {
         let mut environment = (*self.environment).clone();
         environment.set_fuel(Some(fuel as u64));
         let failed = |error: &minijinja::Error| classify(error);
@@ -183,20 +201,40 @@ impl ChatTemplate {
     /// Finds out which forms of content come through the template.
     fn probe(&self) -> Contents {
         const MARK: &str = "baton-probe";
-        let shows = |content: Content| {
+        let render = |content: Content| {
             let user = Message { content: Some(content), ..Message::user("") };
-            let text = self.render_bounded(&[user], &RenderOptions::for_answer(), 64);
-            // A list that is printed as such is not understood.
+            self.render_bounded(vec![user], &RenderOptions::for_answer(), 64)
+        };
+        // A list that is printed as such is not understood.
+        let shows = |text: Result<String>| {
             text.is_ok_and(|text| text.contains(MARK) && !text.contains(&format!("'{MARK}'")))
         };
-        let text = shows(Content::Text(MARK.to_owned()));
-        let parts = shows(Content::text_part(MARK.to_owned()));
-        match (text, parts) {
+        let text = render(Content::Text(MARK.to_owned()));
+        if matches!(text, Err(Error::TemplateLimit { .. })) {
+            return Contents::Both;
+        }
+        match (shows(text), shows(render(Content::text_part(MARK.to_owned())))) {
             (true, false) => Contents::Text,
             (false, true) => Contents::Parts,
             _ => Contents::Both,
         }
     }
+}
+
+/// The environment with the compiled template in it.
+fn compile(source: String) -> Result<Environment<'static>> {
+    let failed = |error: minijinja::Error| Error::TemplateSyntax { reason: describe(&error) };
+    let mut environment = Environment::new();
+    let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
+    let syntax = syntax.map_err(failed)?;
+    let source = sums::with_charges(source, &syntax);
+    environment.set_syntax(syntax);
+    environment.set_undefined_behavior(UndefinedBehavior::Lenient);
+    environment.set_recursion_limit(MAX_DEPTH);
+    python::install(&mut environment);
+    environment.add_filter(sums::FILTER, sums::charged);
+    environment.add_template_owned("chat", source).map_err(failed)?;
+    Ok(environment)
 }
 
 /// The text of a render, cut off by an error before it grows without end.

@@ -17,8 +17,8 @@ use std::sync::Arc;
 
 use tokenizers::pre_tokenizers::PreTokenizerWrapper;
 use tokenizers::{
-    AddedVocabulary, Model as _, NormalizedString, NormalizerWrapper, OffsetReferential,
-    OffsetType, PreTokenizer as _,
+    AddedVocabulary, Model as _, ModelWrapper, NormalizedString, NormalizerWrapper,
+    OffsetReferential, OffsetType, PreTokenizer as _,
 };
 
 use self::pieces::Pieces;
@@ -112,6 +112,25 @@ impl Tokenizer {
             self.specials.close(&mut ids, start);
         }
         Ok(ids)
+    }
+
+    /// A number of tokens that `text` has at least, known without tokenizing it: no token stands for
+    /// more than the bytes of the longest one.
+    ///
+    /// What tokenizers may drop does not count, which is white space, control characters and guards;
+    /// and a character counts as one byte, as those of several may be composed to one of fewer.
+    /// Nothing counts for vocabularies in which one token stands for anything unknown.
+    pub fn least_tokens(&self, text: &str) -> usize {
+        let swallows = match self.core.get_model() {
+            ModelWrapper::BPE(bpe) => bpe.unk_token.is_some() && bpe.fuse_unk && !bpe.byte_fallback,
+            ModelWrapper::Unigram(unigram) => !unigram.byte_fallback(),
+            _ => true,
+        };
+        if swallows {
+            return 0;
+        }
+        let stays = |c: &char| !c.is_whitespace() && !c.is_control() && *c != GUARD;
+        text.chars().filter(stays).count().div_ceil(self.pieces.longest().max(1))
     }
 
     /// The text of `ids`. With `skip_special` control tokens are left out.

@@ -64,6 +64,7 @@ pub fn execute(args: &Args) -> anyhow::Result<()> {
         writeln!(out, "{line}")?;
     }
     out.flush()?;
+    models::warn_if_unusable(&store)?;
     if rows.is_empty() {
         let name = store.catalog().default_model();
         crate::failure::note(format_args!(

@@ -64,12 +64,14 @@ pub struct Args {
     /// Print one JSON object instead of text
     #[arg(long)]
     json: bool,
-    /// Context size in tokens
+    /// Context size in tokens; at least 2, for a prompt and an answer
     #[arg(long, short, visible_alias = "ctx-size", aliases = ["num-ctx", "context"])]
-    #[arg(value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(2..))]
+    #[arg(allow_negative_numbers = true)]
     ctx: Option<u32>,
     /// Threads to compute with
     #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(allow_negative_numbers = true)]
     threads: Option<u16>,
     #[command(flatten)]
     sampling: Sampling,
@@ -81,6 +83,7 @@ pub struct Args {
 /// If there is nothing to ask, or the model cannot be had, loaded or run.
 pub fn execute(args: Args) -> anyhow::Result<()> {
     let store = models::store()?;
+    models::warn_if_unusable(&store)?;
     let request = request::understand(&args, &store)?;
     // A chat reads its lines from standard input, whatever that is.
     let piped = if args.interactive { None } else { stdin::piped(request.prompt.is_some())? };

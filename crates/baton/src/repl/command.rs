@@ -1,6 +1,6 @@
 //! What can be typed in a chat beside questions: the commands that begin with a slash.
 
-use crate::sampling::NAMES;
+use crate::sampling::{self, NAMES};
 
 /// A line that is no question.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub enum Command {
     Load(String),
     /// `/clear`
     Clear,
-    /// `/set parameter NAME VALUE`
+    /// `/set parameter NAME VALUE`, or without the word `parameter`.
     Parameter(String, String),
     /// `/set verbose`, `/set quiet`
     Verbose(bool),
@@ -43,7 +43,7 @@ pub enum Show {
 /// The text of `/help`.
 pub const HELP: &str = "\
   /system [TEXT]               show or set the system prompt (\"\" for none)
-  /set parameter NAME VALUE    temperature, top_k, top_p, min_p, seed, stop, max_tokens, …;
+  /set NAME VALUE              temperature, top_k, top_p, min_p, seed, stop, max_tokens, …;
                                the value `default` forgets what was set
   /set verbose, /set quiet     show or hide timings after each answer
   /show [info|system|parameters|template|history]
@@ -130,9 +130,15 @@ impl Command {
                 }
                 None => Err(format!("/set parameter NAME VALUE; names are {}", NAMES.join(", "))),
             },
+            (name, "") if sampling::is_name(name) => {
+                Err(format!("/set {name} needs a value: /set {name} VALUE"))
+            }
+            (name, value) if sampling::is_name(name) => {
+                Ok(Command::Parameter(name.into(), unquoted(value).into()))
+            }
             _ => {
-                Err("/set parameter NAME VALUE, /set verbose, /set quiet, or /set system TEXT"
-                    .into())
+                let known = "NAME VALUE, verbose, quiet, or system TEXT";
+                Err(format!("/set {known}; names are {}", NAMES.join(", ")))
             }
         }
     }
@@ -186,6 +192,8 @@ mod tests {
                 "/set parameter temperature 0.2",
                 Command::Parameter(text("temperature"), text("0.2")),
             ),
+            ("/set temp 0.2", Command::Parameter(text("temp"), text("0.2"))),
+            ("/set top-k  default", Command::Parameter(text("top-k"), text("default"))),
             ("/set parameter stop \"\n\"", Command::Parameter(text("stop"), text("\n"))),
             ("/set verbose", Command::Verbose(true)),
             ("/set quiet", Command::Verbose(false)),
@@ -200,9 +208,17 @@ mod tests {
 
     #[test]
     fn nonsense_is_explained() {
-        for line in
-            ["/sav x", "/save", "/load", "/clear all", "/set", "/set parameter top_k", "/show x"]
-        {
+        for line in [
+            "/sav x",
+            "/save",
+            "/load",
+            "/clear all",
+            "/set",
+            "/set parameter top_k",
+            "/show x",
+            "/set temperature",
+            "/set warmth 1",
+        ] {
             assert!(matches!(Command::parse(line), Some(Err(_))), "{line}");
         }
     }

@@ -53,6 +53,7 @@ fn questions_commands_and_saved_chats() {
     say(&mut session, "/system Be brief.", "from now on");
     say(&mut session, "/system", "Be brief.");
     say(&mut session, "/set parameter temperature 0.5", "temperature 0.5");
+    say(&mut session, "/set top_k 7", "top_k 7");
     say(&mut session, "/set parameter temperature hot", "error:");
     say(&mut session, "/dance", "no command is called /dance");
     say(&mut session, "/show info", "Tiny");

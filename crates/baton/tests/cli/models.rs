@@ -74,6 +74,37 @@ fn what_cannot_be_pulled_says_why() {
 }
 
 #[test]
+fn a_failure_is_said_once() {
+    let home = Home::new();
+    let mut command = home.command(&["pull", "hf:org/repo"]);
+    let output = finish(command.env("HF_ENDPOINT", "garbage").stdin(Stdio::null()), b"");
+    let output = output.failed(1, "HF_ENDPOINT");
+    assert_eq!(output.stderr.matches("garbage").count(), 1, "{output:?}");
+}
+
+#[test]
+fn a_home_that_cannot_be_used_is_said_by_every_command() {
+    let home = Home::new();
+    let model = home.model();
+    let run = |args: &[&str], store: &str| {
+        finish(home.command(args).env("BATON_HOME", store).stdin(Stdio::null()), b"")
+    };
+    for args in [&["list"][..], &["run", &model, "Hi"], &["pull", "smollm2"], &["rm", "smollm2"]] {
+        run(args, &model).failed(1, "no folder");
+    }
+    let doctor = run(&["doctor"], &model);
+    assert_eq!(doctor.code, Some(1));
+    assert_eq!(doctor.stdout.matches("no folder").count(), 1, "{doctor:?}");
+    if cfg!(target_os = "linux") {
+        for args in [&["list"][..], &["run", &model, "Hi"]] {
+            let output = run(args, "/proc/models");
+            assert!(output.stderr.contains("cannot be kept in /proc/models"), "{output:?}");
+            output.ok();
+        }
+    }
+}
+
+#[test]
 fn show_tells_what_a_model_is_made_of() {
     let home = Home::new();
     let model = home.model();

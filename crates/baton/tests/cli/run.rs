@@ -45,10 +45,61 @@ fn every_spelling_of_the_flags_works() {
 }
 
 #[test]
+fn numbers_below_zero_are_values_not_flags() {
+    let home = Home::new();
+    let model = home.model();
+    for args in [&["--seed", "-1"][..], &["--top-k", "-1"], &["-s-1", "--top-k=-40", "-n", "-1"]] {
+        let args = [&["run", &model, "Hi"][..], args].concat();
+        assert_eq!(home.run(&args).ok(), format!("{ANSWER}\n"), "{args:?}");
+    }
+    for (flag, value, wanted) in [
+        ("--temp", "-1", "from 0 to 100"),
+        ("--seed", "-2", "-1 for another"),
+        ("--top-p", "-1", "from 0 to 1"),
+        ("--ctx", "-1", "not in"),
+        ("--ctx", "1", "not in"),
+        ("--threads", "-1", "not in"),
+        ("-n", "-2", "-1 for no limit"),
+    ] {
+        let output = home.run(&["run", &model, "Hi", flag, value]).failed(2, wanted);
+        assert!(!output.stderr.contains("tip:"), "{output:?}");
+    }
+}
+
+#[test]
+fn of_a_flag_given_twice_the_last_counts() {
+    let home = Home::new();
+    let model = home.model();
+    let args = [
+        "run",
+        "-m",
+        "nothing",
+        "-m",
+        &model,
+        "Hi",
+        "-n",
+        "9",
+        "-n",
+        "3",
+        "--verbose",
+        "--verbose",
+    ];
+    assert_eq!(home.run(&args).ok(), "Sky\n");
+    let stops = ["run", &model, "Hi", "--stop", "blue", "--stop", "zzz"];
+    assert_eq!(home.run(&stops).ok(), "Sky \n");
+}
+
+#[test]
 fn a_stop_text_ends_the_answer_and_is_not_in_it() {
     let home = Home::new();
     let answer = home.run(&["run", &home.model(), "Hi", "--stop", "zzz", "--stop", "blue"]).ok();
     assert_eq!(answer, "Sky \n");
+}
+
+#[test]
+fn no_tokens_are_no_output() {
+    let home = Home::new();
+    assert_eq!(home.run(&["run", &home.model(), "Hi", "-n", "0"]).ok(), "");
 }
 
 #[test]
@@ -67,6 +118,18 @@ fn standard_input_is_the_prompt_or_the_rest_of_it() {
     assert_eq!(tokens(&["run", &model, "--json", "Hi"], b"more"), alone + "\n\nmore".len() as u64);
     home.run_with_stdin(&["run", &model], b" \n ").failed(2, "no prompt");
     home.run_with_stdin(&["run", &model], b"\xff\xfe").failed(1, "UTF-8");
+}
+
+#[test]
+fn a_prompt_far_too_long_is_refused_with_both_numbers() {
+    let home = Home::new();
+    let long = "x".repeat(30_000_000);
+    for args in [&["run"][..], &["run", "--raw"]] {
+        let model = home.model();
+        let args = [args, &["--model", &model, "--ctx", "128"][..]].concat();
+        let output = home.run_with_stdin(&args, long.as_bytes()).failed(1, "at least");
+        assert!(output.stderr.contains("the context of 128"), "{output:?}");
+    }
 }
 
 #[test]

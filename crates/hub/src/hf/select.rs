@@ -94,7 +94,10 @@ pub(crate) fn select<'a>(hf: &HfRef, files: &'a [RemoteFile]) -> Result<Vec<&'a 
         return complete(hf, name, family);
     }
     let name = PREFERRED.iter().find_map(|quant| by_quant(&families, quant));
-    let name = name.ok_or_else(|| no_such_quant(hf, "", &families))?;
+    let name = name.ok_or_else(|| Error::SeveralModels {
+        repo: hf.repo.clone(),
+        available: first_files(&families),
+    })?;
     complete(hf, name, &families[name])
 }
 
@@ -115,8 +118,12 @@ fn by_quant<'a>(families: &BTreeMap<&'a str, Family<'_>>, quant: &str) -> Option
     })
 }
 
+fn first_files(families: &BTreeMap<&str, Family<'_>>) -> Vec<String> {
+    families.values().map(|family| family[0].path.clone()).collect()
+}
+
 fn no_such_quant(hf: &HfRef, wanted: &str, families: &BTreeMap<&str, Family<'_>>) -> Error {
-    let available = families.values().map(|family| family[0].path.clone()).collect();
+    let available = first_files(families);
     Error::NoSuchQuant { repo: hf.repo.clone(), wanted: wanted.into(), available }
 }
 

@@ -41,14 +41,17 @@ pub(super) fn get(
     }
     let fetcher = Fetcher { store, client: Client::new(&store.settings), entry: &entry };
     let mut failures = Vec::new();
-    for source in &entry.sources {
+    for (tried, source) in (1..).zip(&entry.sources) {
         let spelled = source.to_string();
         progress.event(Event::TryingSource { source: &spelled });
         match fetcher.deliver(&name, source, &spelled, progress) {
             Ok(model) => return Ok(model),
             Err(error) if error.is_local() => return Err(error),
             Err(error) => {
-                progress.event(Event::SourceFailed { source: &spelled, error: &error });
+                // That of the last one is returned.
+                if tried < entry.sources.len() {
+                    progress.event(Event::SourceFailed { source: &spelled, error: &error });
+                }
                 failures.push(SourceFailure { source: spelled, error });
             }
         }
@@ -171,6 +174,7 @@ impl Fetcher<'_> {
             return Ok(files);
         }
         self.online(spelled)?;
+        self.store.settings.check_endpoint()?;
         let endpoint = &self.store.settings.hf_endpoint;
         // The catalog knows all about some single files; no need to ask for a listing.
         let known = self.entry.sha256.is_some() && self.entry.size.is_some();

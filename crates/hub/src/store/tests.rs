@@ -142,6 +142,47 @@ fn paths_are_opened_in_place() {
 }
 
 #[test]
+fn several_models_in_a_folder_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["small.gguf", "large.gguf"] {
+        std::fs::write(dir.path().join(name), b"GGUF").unwrap();
+    }
+    let folder = Reference::Path(dir.path().to_owned());
+    let error = store(dir.path()).get(&folder, &mut Silent).unwrap_err();
+    assert!(matches!(error, Error::SeveralModels { .. }), "{error}");
+    let message = error.to_string();
+    assert!(message.contains("name one of them: large.gguf, small.gguf"), "{message}");
+}
+
+#[test]
+fn a_home_or_an_address_that_cannot_be_used_is_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    std::fs::write(&file, b"").unwrap();
+    for home in [file.clone(), file.join("below")] {
+        let error = Store::with_settings(Settings::at(home)).unwrap_err();
+        assert!(matches!(&error, Error::HomeIsNoFolder { path } if *path == file), "{error}");
+    }
+    let fresh = Settings::at(dir.path().join("a/b"));
+    fresh.check_home().unwrap();
+    assert!(!dir.path().join("a").exists());
+    // Nobody can create files there.
+    if cfg!(target_os = "linux") {
+        let error = Settings::at("/proc/models").check_home().unwrap_err();
+        assert!(matches!(error, Error::HomeNotWritable { .. }), "{error}");
+    }
+
+    fresh.check_endpoint().unwrap();
+    for endpoint in ["garbage", "", "ftp://example.com", "http://"] {
+        let settings = Settings { hf_endpoint: endpoint.into(), ..fresh.clone() };
+        let store = Store::with_settings(settings).unwrap();
+        let reference = store.resolve("hf:org/repo").unwrap();
+        let error = store.get(&reference, &mut Silent).unwrap_err();
+        assert!(matches!(error, Error::BadEndpoint { .. }), "{error}");
+    }
+}
+
+#[test]
 fn an_unknown_name_meets_suggestions() {
     let dir = tempfile::tempdir().unwrap();
     let message = store(dir.path()).resolve("smollm").unwrap_err().to_string();

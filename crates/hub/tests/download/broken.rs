@@ -189,7 +189,10 @@ fn every_failure_is_listed_when_all_sources_fail() {
         Server::start(|_, _| Reply::status(404)),
         Server::start(|request, _| Reply::file(request, &gguf(LEN, 2), "\"v\"")),
     );
-    let error = fails(room(&[&gone, &wrong]).get("m").0);
+    let (result, told) = room(&[&gone, &wrong]).get("m");
+    let error = fails(result);
+    // The last failure is not told and returned both.
+    assert_eq!(told.iter().filter(|line| line.starts_with("failed: ")).count(), 1, "{told:?}");
     let Error::AllSourcesFailed { failures, .. } = &error else { panic!("{error}") };
     assert!(matches!(failures[0].error, Error::NotFound { .. }));
     assert!(matches!(failures[1].error, Error::WrongHash { .. }));

@@ -124,7 +124,9 @@ fn configure(
             let window = h.window()?;
             return config.set_windows(h, window, |i| flags[i]);
         }
-        Some(_) => return Err(h.bad(hyper::WINDOW_PATTERN, "has not one entry for each layer")),
+        Some(_) => {
+            return Err(h.bad(hyper::WINDOW_PATTERN, "does not have one entry for each layer"));
+        }
         None => match h.usize_opt(hyper::WINDOW_PATTERN)? {
             Some(pattern) => pattern,
             None => h.usize_opt(OLD_PATTERN)?.unwrap_or(default_pattern),

@@ -23,7 +23,7 @@ pub(crate) const SMOLLM3: Family = Family {
         // Despite the name, a 1 in the list says that the layer rotates.
         let rotates = h.flags_opt(ROTATES)?;
         if rotates.as_ref().is_some_and(|list| list.len() != config.layers.len()) {
-            return Err(h.bad(ROTATES, "has not one entry for each layer"));
+            return Err(h.bad(ROTATES, "does not have one entry for each layer"));
         }
         let interval = h.usize_opt(INTERVAL)?.unwrap_or(4);
         if interval == 0 {

@@ -36,6 +36,8 @@ pub(super) fn install(environment: &mut Environment<'static>) {
         out.write_str(&text).map_err(Error::from)
     });
     environment.set_unknown_method_callback(method);
+    // Python's language does not have it, and it joins lists without a charge for their items.
+    environment.remove_filter("chain");
     environment.add_filter("tojson", to_json);
     environment.add_filter("string", |value: Value| -> Result<String, Error> {
         let mut text = String::new();

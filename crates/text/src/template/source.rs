@@ -3,20 +3,16 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::thread;
 
 use baton_weights::Metadata;
 
-use super::{ChatTemplate, MAX_SOURCE};
+use super::ChatTemplate;
 use crate::error::{Error, Result};
 use crate::tokenizer::Tokenizer;
 
 const DEFAULT: &str = "default";
 const TOOL_USE: &str = "tool_use";
 const GGUF_KEY: &str = "tokenizer.chat_template";
-/// Stack for compiling a template, and more of it for each byte of its source.
-const STACK: usize = 4 << 20;
-const STACK_PER_BYTE: usize = 2048;
 
 /// The templates of a model by name. Most have one; some have a second for the use of tools.
 #[derive(Clone, Debug, Default)]
@@ -99,7 +95,7 @@ impl ChatTemplates {
     fn add(&mut self, name: &str, source: &str, tokenizer: &Tokenizer) -> Result<()> {
         let token = |id: Option<u32>| id.and_then(|id| tokenizer.token(id));
         let (bos, eos) = (token(tokenizer.bos()), token(tokenizer.eos()));
-        let template = compile(source, bos.as_deref(), eos.as_deref())?;
+        let template = ChatTemplate::new(source, bos.as_deref(), eos.as_deref())?;
         self.named.insert(name.to_owned(), template);
         Ok(())
     }
@@ -174,23 +170,6 @@ pub(super) fn without_generation_tags(source: &str) -> Cow<'_, str> {
     }
     result.push_str(rest);
     Cow::Owned(result)
-}
-
-/// Compiles a template from anywhere.
-///
-/// The compiler bounds how deep parentheses nest, but not chains: of `a.b.c…` or `1+1+…` each link
-/// takes a stack frame. So it gets a stack that the longest chain cannot fill; what is not touched
-/// costs nothing.
-pub(super) fn compile(source: &str, bos: Option<&str>, eos: Option<&str>) -> Result<ChatTemplate> {
-    let stack = STACK + STACK_PER_BYTE * source.len().min(MAX_SOURCE);
-    let failed = |problem: String| Error::TemplateSyntax { reason: problem };
-    thread::scope(|scope| {
-        let builder = thread::Builder::new().name("template".to_owned()).stack_size(stack);
-        let compiler = builder
-            .spawn_scoped(scope, || ChatTemplate::new(source, bos, eos))
-            .map_err(|error| failed(format!("no memory to compile it: {error}")))?;
-        compiler.join().unwrap_or_else(|_| Err(failed("it makes the compiler panic".to_owned())))
-    })
 }
 
 #[cfg(test)]

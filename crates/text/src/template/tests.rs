@@ -153,13 +153,19 @@ fn hostile_templates_end_with_an_error() {
         "{% set ns = namespace(x=[1]) %}{% for a in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x }}",
         "{% set ns = namespace(x=[1]) %}{% for a in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x | tojson }}",
         "{% set ns = namespace(x=[1]) %}{% for a in range(30) %}{% set ns.x = ns.x + ns.x %}{% endfor %}{{ ns.x | tojson }}",
+        "{% set ns = namespace(x=[1]) %}{% for a in range(60) %}{% set ns.x = ns.x + ns.x %}{% endfor %}{{ ns.x | length }}",
+        "{% macro m(x, n) %}{% if n %}{{ m(x + x, n - 1) }}{% endif %}{% endmacro %}{{ m([1], 60) }}",
+        "{% set ns = namespace(x=[1]) %}{% for a in range(60) %}{% set ns.x = ns.x | chain(ns.x) %}{% endfor %}{{ ns.x | length }}",
     ];
     for source in sources {
+        let started = std::time::Instant::now();
         let error = render(source).expect_err(source);
         assert!(
             matches!(error, Error::TemplateLimit { .. } | Error::TemplateRender { .. }),
             "{source}: {error}"
         );
+        // It is the bound of its work that ends it, not the clock.
+        assert!(started.elapsed() < PATIENCE, "{source}");
     }
     for depth in [1_000, 100_000] {
         let nested = format!("{{{{ {}1{} }}}}", "(".repeat(depth), ")".repeat(depth));
@@ -167,6 +173,42 @@ fn hostile_templates_end_with_an_error() {
         let nested = format!("{}{}", "{% if 1 %}".repeat(depth), "{% endif %}".repeat(depth));
         assert!(ChatTemplate::new(&nested, None, None).is_err());
     }
+}
+
+#[test]
+fn holes_of_the_engine_are_errors() {
+    let namespace = "{% set ns = namespace(x=[1], y=[1]) %}";
+    let shared = "{% for a in range(60) %}{% set ns.x = [ns.x, ns.x] %}\
+        {% set ns.y = [ns.y, ns.y] %}{% endfor %}";
+    let panics = "{{ messages[0].content[-9223372036854775807 - 1:0:-9223372036854775807 - 1] }}";
+    // Without overflow checks it does not panic.
+    assert!(matches!(render(panics), Ok(_) | Err(Error::TemplateLimit { .. })));
+    let endless = render(&format!("{namespace}{shared}{{{{ ns.x == ns.y }}}}"));
+    assert!(matches!(endless, Err(Error::TemplateLimit { .. })), "{endless:?}");
+    // Dropping, comparing and printing such values takes stack for each level. That this does not
+    // end the process is all that is asked.
+    for nest in ["[ns.x]", "[[[[[[ns.x]]]]]]", "{'k': ns.x}", "(ns.x,)", "[ns.x] | batch(1) | list"]
+    {
+        for use_it in ["", "{{ ns.x ~ '' }}", "{{ ns.x == ns.y }}", "{{ [ns.x, ns.y] | unique }}"] {
+            let other = nest.replace("ns.x", "ns.y");
+            let turn = format!("{{% set ns.x = {nest} %}}{{% set ns.y = {other} %}}");
+            let turns = format!("{{% for a in range(99999) %}}{turn}{{% endfor %}}").repeat(9);
+            _ = render(&format!("{namespace}{turns}{use_it}"));
+            let source =
+                format!("{namespace}{{% for a in range(9999) %}}{turn}{{% endfor %}}{use_it}");
+            _ = render(&source);
+        }
+    }
+}
+
+#[test]
+fn the_compiler_does_not_work_out_sums() {
+    let sum = format!("{{{{ [1] * 99999999{} }}}}", " + [1]".repeat(40));
+    assert!(matches!(render(&sum), Err(Error::TemplateLimit { .. })));
+    assert_eq!(
+        render("{{ [1] + [2] + [3] * 2 }}{{ (1, 2) + (3,) }}").unwrap(),
+        "[1, 2, 3, 3][1, 2, 3]"
+    );
 }
 
 #[test]
@@ -184,7 +226,7 @@ fn long_chains_do_not_exhaust_the_stack() {
         chain("{% if 0 %}", "{%elif 0%}", "{% endif %}"),
     ] {
         // Right or wrong: an overflow would end the process.
-        match source::compile(&source, None, None) {
+        match ChatTemplate::new(&source, None, None) {
             Ok(_) | Err(Error::TemplateSyntax { .. }) => {}
             Err(error) => panic!("{error}"),
         }

@@ -103,6 +103,11 @@ impl Pieces {
         &self.bytes[start as usize..end as usize]
     }
 
+    /// Bytes of the longest token.
+    pub fn longest(&self) -> usize {
+        (0..self.len() as u32).map(|id| self.get(id).len()).max().unwrap_or(0)
+    }
+
     /// Whether the token is a control token: one that is never text.
     pub fn is_control(&self, id: u32) -> bool {
         self.control.get(id as usize).copied().unwrap_or(false)

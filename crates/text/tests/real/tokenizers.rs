@@ -27,6 +27,9 @@ fn compare(name: &str, form: &Form) {
         let expected = oracle.encode_fast(line.as_str(), false).unwrap();
         let ids = ours.encode(&line, false).unwrap();
         assert_eq!(ids, expected.get_ids(), "{name}: {line:?}");
+        for least in [ours.least_tokens(&line), gguf.least_tokens(&line)] {
+            assert!(least <= ids.len(), "{name}: {least} > {}: {line:?}", ids.len());
+        }
         assert_eq!(gguf.encode(&line, false).unwrap(), ids, "{name}, GGUF: {line:?}");
         let as_text = ours.encode_as_text(&line, false).unwrap();
         assert!(!as_text.iter().any(|&id| ours.is_control(id)), "{name}: {line:?} {as_text:?}");

@@ -21,7 +21,8 @@ pub fn ask(settings: &Settings, problems: &mut Vec<Problem>) -> Vec<SourceReport
         return Vec::new();
     }
     let hub = hub_problem(settings);
-    if let Some(problem) = &hub {
+    // An address that is none was found before.
+    if let Some(problem) = hub.as_ref().filter(|_| settings.check_endpoint().is_ok()) {
         problems.push(Problem::warning(
             format!("{} cannot be reached: {problem}", settings.hf_endpoint),
             "check the network and the proxy settings, or set HF_ENDPOINT to a mirror",
@@ -39,6 +40,9 @@ pub fn ask(settings: &Settings, problems: &mut Vec<Problem>) -> Vec<SourceReport
 }
 
 fn hub_problem(settings: &Settings) -> Option<String> {
+    if settings.check_endpoint().is_err() {
+        return Some("this is no address".to_owned());
+    }
     let config = ureq::Agent::config_builder()
         .timeout_connect(Some(settings.connect_timeout))
         .timeout_global(Some(PATIENCE))

@@ -165,6 +165,12 @@ pub fn make(ask_sources: bool) -> Report {
             None
         }
     };
+    if let Some(Err(error)) = settings.as_ref().map(Settings::check_endpoint) {
+        problems.push(Problem::error(
+            error.to_string(),
+            "models of the Hugging Face hub cannot be fetched until then",
+        ));
+    }
     let store = settings.as_ref().map(|settings| store(settings, &mut problems));
     let sources = settings.as_ref().filter(|_| ask_sources);
     let sources = sources.map(|settings| online::ask(settings, &mut problems));
@@ -182,15 +188,14 @@ pub fn make(ask_sources: bool) -> Report {
 
 fn store(settings: &Settings, problems: &mut Vec<Problem>) -> StoreReport {
     let path = settings.home.clone();
-    // The nearest folder that exists, as the doctor creates nothing.
-    let existing = path.ancestors().find(|folder| folder.exists()).unwrap_or(&path);
-    let writable = tempfile::tempfile_in(existing);
-    if let Err(error) = &writable {
-        problems.push(Problem::error(
-            format!("models cannot be kept in {}: {error}", path.display()),
-            "change its permissions, or set BATON_HOME to a folder of yours",
-        ));
+    let usable = settings.check_home();
+    if let Err(error) = &usable {
+        problems.push(Problem::error(error.to_string(), "nothing can be fetched until then"));
     }
+    let writable = usable.is_ok();
+    let Ok(existing) = settings.nearest_folder() else {
+        return StoreReport { path, writable, models: 0, size_bytes: 0, free_bytes: None };
+    };
     let free_bytes = fs4::available_space(existing).ok();
     if let Some(free) = free_bytes.filter(|&free| free < LOW_DISK) {
         problems.push(Problem::warning(
@@ -212,7 +217,7 @@ fn store(settings: &Settings, problems: &mut Vec<Problem>) -> StoreReport {
         ));
     }
     let size_bytes = models.iter().map(|model| model.size).sum();
-    StoreReport { path, writable: writable.is_ok(), models: models.len(), size_bytes, free_bytes }
+    StoreReport { path, writable, models: models.len(), size_bytes, free_bytes }
 }
 
 impl Problem {
@@ -243,6 +248,7 @@ mod tests {
         std::fs::write(&file, "").unwrap();
         let bad = store(&Settings::at(file), &mut problems);
         assert!(!bad.writable);
-        assert!(problems.iter().any(|p| p.level == Level::Error), "{problems:?}");
+        let errors = problems.iter().filter(|p| p.level == Level::Error);
+        assert_eq!(errors.count(), 1, "{problems:?}");
     }
 }

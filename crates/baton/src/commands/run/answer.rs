@@ -58,8 +58,9 @@ impl Answer {
                 Event::Done(summary) => {
                     drop(spinner);
                     if sink == Sink::Stream {
-                        // The prompt of the shell, or of the chat, begins on a new line.
-                        if !text.ends_with('\n') {
+                        // The prompt of the shell, or of the chat, begins on a new line; it does
+                        // already if there is no answer, as with `-n 0`.
+                        if !text.is_empty() && !text.ends_with('\n') {
                             writeln!(out)?;
                         }
                         out.flush()?;
