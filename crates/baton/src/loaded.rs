@@ -22,22 +22,19 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// Loads a model, with the context size and the number of threads asked for. `catalog` is what
-    /// is known of it besides its files.
+    /// Loads a model. `catalog` is what is known of it besides its files.
     ///
     /// # Errors
     /// If its files are damaged, it is of an unknown kind, or it does not fit into memory.
     pub fn open(
         local: &LocalModel,
         catalog: Option<&Entry>,
-        context: Option<usize>,
-        threads: Option<usize>,
+        options: &LoadOptions,
     ) -> anyhow::Result<Self> {
         let started = Instant::now();
         let _spinner = Spinner::start("loading the model");
         let model = Model::open(&local.path)?;
-        let options = LoadOptions { context, threads, ..LoadOptions::default() };
-        let engine = Engine::from_model(&model, &options, started)?;
+        let engine = Engine::from_model(&model, options, started)?;
         let parameters = format::count(model.parameters());
         let (context, trained) = (engine.limits().context, model.config().context_length);
         let lines = vec![

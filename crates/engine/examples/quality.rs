@@ -1,22 +1,24 @@
 //! Perplexity of a text on the CPU, and how far that is from the reference interpreter:
-//! `cargo run --release -p baton-engine --example quality -- MODEL TEXT [TOKENS [WINDOW]]`
+//! `cargo run --release -p baton-engine --example quality -- MODEL TEXT [TOKENS [WINDOW [KV_TYPE]]]`
 
-use baton_engine::{LoadOptions, ModelText, UnitKind, Windows, compare, compile_model};
+use baton_engine::{KvType, LoadOptions, ModelText, UnitKind, Windows, compare, compile_model};
 use baton_models::Model;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let [model, text, sizes @ ..] = &args[..] else {
-        return Err("usage: quality MODEL TEXT [TOKENS [WINDOW]]".into());
+        return Err("usage: quality MODEL TEXT [TOKENS [WINDOW [KV_TYPE]]]".into());
     };
     let size = |i: usize, default: usize| sizes.get(i).map_or(Ok(default), |n| n.parse());
     let (tokens, window) = (size(0, 8192)?, size(1, 2048)?);
+    let kv_type = sizes.get(2).map_or(Ok(KvType::F16), |name| name.parse())?;
     let model = Model::open(model)?;
     let tokenizer = ModelText::of(&model)?.tokenizer;
     let mut ids = tokenizer.encode(&std::fs::read_to_string(text)?, false)?;
     ids.truncate(tokens);
     let load = |unit| {
-        let options = LoadOptions { unit, context: Some(window), ..LoadOptions::default() };
+        let options =
+            LoadOptions { unit, kv_type, context: Some(window), ..LoadOptions::default() };
         compile_model(&model, &options)
     };
     let (mut cpu, mut reference) = (load(UnitKind::Cpu)?, load(UnitKind::Reference)?);

@@ -23,6 +23,7 @@ mod sampling;
 mod sequences;
 mod session;
 
+pub use baton_graph::KvType;
 pub use baton_text::{ChatTemplate, Message, RenderOptions};
 pub use cancel::CancelToken;
 pub use chat::{Chat, ChatAnswer};

@@ -8,6 +8,8 @@ mod stdin;
 
 use std::io::IsTerminal;
 
+use baton_engine::{KvType, LoadOptions};
+
 use crate::failure::usage;
 use crate::loaded::Loaded;
 use crate::sampling::Sampling;
@@ -73,6 +75,9 @@ pub struct Args {
     #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     #[arg(allow_negative_numbers = true)]
     threads: Option<u16>,
+    /// What the cache of keys and values is kept as: f16, q8_0 or q4_0
+    #[arg(long, value_name = "TYPE", default_value_t)]
+    kv_type: KvType,
     #[command(flatten)]
     sampling: Sampling,
 }
@@ -97,8 +102,13 @@ pub fn execute(args: Args) -> anyhow::Result<()> {
         return Err(usage("there is no prompt: standard input was empty"));
     }
     let model = models::get(&store, &request.model)?;
-    let (context, threads) = (args.ctx.map(|n| n as usize), args.threads.map(usize::from));
-    let loaded = Loaded::open(&model, store.catalog().get(&model.name), context, threads)?;
+    let options = LoadOptions {
+        context: args.ctx.map(|n| n as usize),
+        threads: args.threads.map(usize::from),
+        kv_type: args.kv_type,
+        ..LoadOptions::default()
+    };
+    let loaded = Loaded::open(&model, store.catalog().get(&model.name), &options)?;
     if chats {
         let chat = repl::Start {
             system: args.system,
