@@ -4,7 +4,8 @@
 //! formats      what a row of each format consists of in a file
 //! packed       the order in which the kernels read it
 //! work         how a product is split into tasks
-//! panels       what all integer kernels have in common: portable, avx2, avx512, neon
+//! panels       the integer kernels: panels of rows against tiles of tokens
+//! vectors      what they need of an instruction set: portable, avx2, avx512, neon
 //! float        matrices of f32, f16, bf16
 //! ```
 //!
@@ -25,6 +26,7 @@ mod packed;
 mod panels;
 mod portable;
 mod scratch;
+mod vectors;
 mod work;
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Activations as the matrix kernels read them: integers of 12 bits, 32 to a scale.
 //!
-//! An integer is kept as two bytes, `HIGH * high + low`, both within ±[`MOST_PART`], so that kernels
+//! An integer is kept as two bytes, `HIGH * high + low`, both within ±`MOST_PART`, so that kernels
 //! multiply bytes only: eight bits alone would cost more accuracy than 4-bit weights leave.
 //!
 //! A row is quantized alone and the same way whatever the batch, so that a token's results do not

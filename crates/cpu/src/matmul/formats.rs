@@ -13,7 +13,7 @@ mod scales;
 pub(crate) use affine::Affine;
 pub(crate) use blocks::{Iq4Nl, MxFp4, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0};
 pub(crate) use kquants::{Iq4Xs, Q2K, Q3K, Q4K, Q5K, Q6K};
-pub(crate) use scales::{Part, ScaleKind, ScaleSizes, Scales, decode, factor_at};
+pub(crate) use scales::{Part, ScaleKind, ScaleSizes, Scales, factor_at};
 
 use baton_weights::DType;
 

@@ -1,23 +1,22 @@
-//! The integer kernels for AArch64 with dot products: panels of eight matrix rows.
+//! The integer kernels for AArch64: panels of eight matrix rows.
 //!
-//! `sdot` multiplies signed bytes and adds four products in 32 bits. Weights beyond 127 are shifted
-//! down by 128, which the sum of the activations takes back. The instructions have no stable
-//! intrinsics yet, hence the assembly.
+//! `sdot` multiplies signed bytes and adds four products in 32 bits. `smmla`, where there is one,
+//! multiplies two rows of eight signed bytes with two others, giving 2×2 sums. Weights beyond 127
+//! are shifted down by 128, which the sum of the activations takes back. These instructions, and
+//! those for half precision, have no stable intrinsics yet, hence the assembly.
 
+mod dot;
 mod i8mm;
-mod source;
 
 use std::arch::aarch64::*;
 use std::arch::asm;
 
-use super::formats::{BLOCK, Format, Part, with_format};
-use super::packed::{CHUNKS, Panel};
-use super::panels::{self, Kernel, Token, Unpacked, Unpacking, widened};
+use super::formats::{Format, with_format};
+use super::panels::{self, Token};
 use super::scratch::Scratch;
+use super::vectors::{Source, Vectors, shift};
 use super::work::Work;
 use crate::quant::HIGH;
-use i8mm::NeonI8mm;
-use source::{Source, offset};
 
 /// Rows of a panel.
 const ROWS: usize = 8;
@@ -27,202 +26,188 @@ const ROWS: usize = 8;
 /// # Safety
 /// The machine must have dot products and, if `matrices`, 8-bit matrix multiplication.
 pub(super) unsafe fn run(work: &Work<'_>, scratch: &mut Scratch, matrices: bool) {
+    #[target_feature(enable = "neon,dotprod")]
+    unsafe fn with_dot<F: Format>(work: &Work<'_>, scratch: &mut Scratch) {
+        // SAFETY: the features are there.
+        unsafe { panels::run::<F, Neon<false>>(work, scratch) };
+    }
+    #[target_feature(enable = "neon,dotprod,i8mm")]
+    unsafe fn with_i8mm<F: Format>(work: &Work<'_>, scratch: &mut Scratch) {
+        // SAFETY: the features are there.
+        unsafe { panels::run::<F, Neon<true>>(work, scratch) };
+    }
     with_format!(work.job.matrix.dtype(), F => {
         // SAFETY: as demanded of the caller.
         unsafe {
             if matrices {
-                panels::run::<F, NeonI8mm>(work, scratch);
+                with_i8mm::<F>(work, scratch);
             } else {
-                panels::run::<F, Neon>(work, scratch);
+                with_dot::<F>(work, scratch);
             }
         }
     }, else unreachable!("floats have a kernel of their own"));
 }
 
-struct Neon;
+/// Pairs of vectors, the second for rows 4 to 8 where there is a number for each row.
+#[derive(Clone, Copy)]
+struct Neon<const MATRICES: bool>;
 
-impl<F: Format> Kernel<F> for Neon {
+impl<const MATRICES: bool> Vectors for Neon<MATRICES> {
     const ROWS: usize = ROWS;
     const TILE: usize = 4;
+    const SIGNED: bool = true;
+    type Bytes = [uint8x16_t; 2];
+    type Floats = [float32x4_t; 2];
 
-    #[target_feature(enable = "neon")]
-    unsafe fn unpack(panel: Panel<'_>, blocks: usize, out: Unpacking<'_>) {
-        // SAFETY: the panel has so many blocks.
-        unsafe { unpack::<F>(panel, blocks, out) };
+    #[inline(always)]
+    unsafe fn bytes(at: *const u8) -> Self::Bytes {
+        // SAFETY: as demanded of the caller, here and below.
+        unsafe { [vld1q_u8(at), vld1q_u8(at.add(16))] }
     }
 
-    #[target_feature(enable = "neon,dotprod")]
-    unsafe fn kept(work: &Work<'_>, row: usize, panel: Panel<'_>, first: usize, tokens: &[Token]) {
-        // SAFETY: the features are there, and the panel is of the work's matrix.
+    #[inline(always)]
+    unsafe fn store_bytes(at: *mut u8, v: Self::Bytes) {
+        // SAFETY: see `bytes`.
         unsafe {
-            match tokens.len() {
-                1 => tile::<F, _, 1>(work, row, panel, first, tokens),
-                2 => tile::<F, _, 2>(work, row, panel, first, tokens),
-                _ => tile::<F, _, 4>(work, row, panel, first, tokens),
-            }
+            vst1q_u8(at, v[0]);
+            vst1q_u8(at.add(16), v[1]);
         }
     }
 
-    #[target_feature(enable = "neon,dotprod")]
-    unsafe fn tile(
-        work: &Work<'_>,
-        row: usize,
-        panel: Unpacked<'_>,
-        first: usize,
-        tokens: &[Token],
-    ) {
-        // SAFETY: as above.
+    #[inline(always)]
+    unsafe fn bits(v: Self::Bytes, shift: usize, mask: u8) -> Self::Bytes {
+        // SAFETY: see `bytes`.
         unsafe {
-            match tokens.len() {
-                1 | 2 => tile::<F, _, 2>(work, row, panel, first, tokens),
-                _ => tile::<F, _, 4>(work, row, panel, first, tokens),
+            let (shift, mask) = (vdupq_n_s8(-(shift as i8)), vdupq_n_u8(mask));
+            [vandq_u8(vshlq_u8(v[0], shift), mask), vandq_u8(vshlq_u8(v[1], shift), mask)]
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn put_above(low: Self::Bytes, high: Self::Bytes, shift: usize) -> Self::Bytes {
+        // SAFETY: see `bytes`.
+        unsafe {
+            let shift = vdupq_n_s8(shift as i8);
+            let join = |low, high| vorrq_u8(low, vshlq_u8(high, shift));
+            [join(low[0], high[0]), join(low[1], high[1])]
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn look_up(table: &[u8; 16], indices: Self::Bytes) -> Self::Bytes {
+        // SAFETY: see `bytes`.
+        unsafe {
+            let table = vld1q_u8(table.as_ptr());
+            [vqtbl1q_u8(table, indices[0]), vqtbl1q_u8(table, indices[1])]
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn splat(x: f32) -> Self::Floats {
+        // SAFETY: see `bytes`.
+        unsafe { [vdupq_n_f32(x); 2] }
+    }
+
+    #[inline(always)]
+    unsafe fn floats(at: *const f32) -> Self::Floats {
+        // SAFETY: see `bytes`.
+        unsafe { [vld1q_f32(at), vld1q_f32(at.add(4))] }
+    }
+
+    #[inline(always)]
+    unsafe fn store_floats(at: *mut f32, v: Self::Floats) {
+        // SAFETY: see `bytes`.
+        unsafe {
+            vst1q_f32(at, v[0]);
+            vst1q_f32(at.add(4), v[1]);
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn halves(at: *const u8) -> Self::Floats {
+        let (low, high): (float32x4_t, float32x4_t);
+        // SAFETY: the bytes are the caller's, and the instructions work on these registers only.
+        unsafe {
+            asm!(
+                "fcvtl2 {high:v}.4s, {v:v}.8h",
+                "fcvtl {low:v}.4s, {v:v}.4h",
+                v = in(vreg) vld1q_u16(at.cast()),
+                high = out(vreg) high,
+                low = lateout(vreg) low,
+                options(pure, nomem, nostack, preserves_flags),
+            );
+        }
+        [low, high]
+    }
+
+    #[inline(always)]
+    unsafe fn brains(at: *const u8) -> Self::Floats {
+        // SAFETY: see `bytes`.
+        unsafe {
+            let bits = vld1q_u16(at.cast());
+            let (low, high) = (vshll_n_u16::<16>(vget_low_u16(bits)), vshll_high_n_u16::<16>(bits));
+            [vreinterpretq_f32_u32(low), vreinterpretq_f32_u32(high)]
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn small_integers(at: *const u8) -> Self::Floats {
+        // SAFETY: see `bytes`.
+        unsafe {
+            let wide = vmovl_s8(vld1_s8(at.cast()));
+            let (low, high) = (vmovl_s16(vget_low_s16(wide)), vmovl_high_s16(wide));
+            [vcvtq_f32_s32(low), vcvtq_f32_s32(high)]
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn mul(a: Self::Floats, b: Self::Floats) -> Self::Floats {
+        // SAFETY: see `bytes`.
+        unsafe { [vmulq_f32(a[0], b[0]), vmulq_f32(a[1], b[1])] }
+    }
+
+    #[inline(always)]
+    unsafe fn mul_add(a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats {
+        // SAFETY: see `bytes`.
+        unsafe { [vfmaq_f32(c[0], a[0], b[0]), vfmaq_f32(c[1], a[1], b[1])] }
+    }
+
+    #[inline(always)]
+    unsafe fn sums<F: Format, S: Source<F, Self>, const T: usize>(
+        panel: S,
+        tokens: &[Token; T],
+        block: usize,
+        part: usize,
+    ) -> [Self::Floats; T] {
+        // SAFETY: see `bytes`.
+        unsafe {
+            if MATRICES {
+                i8mm::sums::<F, Self, S, T>(panel, tokens, block, part)
+            } else {
+                dot::sums::<F, Self, S, T>(panel, tokens, block, part)
             }
         }
     }
 }
 
-#[target_feature(enable = "neon")]
-unsafe fn unpack<F: Format>(panel: Panel<'_>, blocks: usize, out: Unpacking<'_>) {
-    for (block, out) in out.integers.chunks_exact_mut(ROWS * BLOCK).enumerate().take(blocks) {
-        for (chunk, out) in out.chunks_exact_mut(4 * ROWS).enumerate() {
-            // SAFETY: the block is inside the panel, and the chunk has room for two vectors.
-            unsafe {
-                let [low, high] = Source::<F>::integers(panel, block, chunk);
-                vst1q_u8(out.as_mut_ptr(), low);
-                vst1q_u8(out.as_mut_ptr().add(16), high);
-            }
-        }
-    }
-    for (part, out) in [(Part::Scale, out.scale), (Part::Min, out.min)] {
-        for (group, out) in out.chunks_exact_mut(ROWS).enumerate() {
-            // SAFETY: the group is inside the panel, and there is room for two vectors.
-            unsafe {
-                let [low, high] = Source::<F>::part(panel, part, group);
-                vst1q_f32(out.as_mut_ptr(), low);
-                vst1q_f32(out.as_mut_ptr().add(4), high);
-            }
-        }
-    }
-}
-
-/// Adds to each 32-bit lane the products of its four bytes with the four of `b`'s lane `LANE`.
-#[inline]
-#[target_feature(enable = "neon,dotprod")]
-fn dot_lane<const LANE: usize>(mut sum: int32x4_t, a: int8x16_t, b: int8x16_t) -> int32x4_t {
-    // SAFETY: the instruction works on these registers only, and the feature is there.
-    unsafe {
-        asm!(
-            "sdot {sum:v}.4s, {a:v}.16b, {b:v}.4b[{lane}]",
-            sum = inout(vreg) sum,
-            a = in(vreg) a,
-            b = in(vreg) b,
-            lane = const LANE,
-            options(pure, nomem, nostack, preserves_flags),
-        );
-    }
-    sum
-}
-
-/// Adds one group's sums, scaled, to a token's totals of the eight rows.
-#[inline]
-#[target_feature(enable = "neon")]
-unsafe fn add_group<F: Format, S: Source<F>>(
-    totals: &mut [float32x4_t; 2],
-    sums: [int32x4_t; 2],
+/// The integers of a chunk as signed bytes.
+#[inline(always)]
+unsafe fn signed<F: Format, V: Vectors<Bytes = [uint8x16_t; 2]>, S: Source<F, V>>(
     panel: S,
-    token: &Token,
-    group: usize,
-) {
-    // SAFETY: the caller's group is inside the activation row and the panel.
+    block: usize,
+    chunk: usize,
+) -> [int8x16_t; 2] {
+    // SAFETY: as demanded of the caller.
     unsafe {
-        let x_scale = *token.scale.add(group * F::GROUP / BLOCK);
-        let scales = panel.part(Part::Scale, group);
-        for ((total, sums), scale) in totals.iter_mut().zip(sums).zip(scales) {
-            let mut sums = vcvtq_f32_s32(sums);
-            if offset::<F>() != 0 {
-                let x_sum = vdupq_n_f32(*token.sum.add(group));
-                sums = vfmsq_f32(sums, vdupq_n_f32(offset::<F>() as f32), x_sum);
-            }
-            *total = vfmaq_f32(*total, vmulq_n_f32(scale, x_scale), sums);
-        }
-        if F::MIN {
-            let mins = panel.part(Part::Min, group);
-            for (total, min) in totals.iter_mut().zip(mins) {
-                *total = vfmaq_n_f32(*total, min, *token.scaled.add(group));
-            }
-        }
+        let [low, high] = panel.integers(block, chunk);
+        let flip = vdupq_n_u8(shift::<F, V>() as u8);
+        [vreinterpretq_s8_u8(veorq_u8(low, flip)), vreinterpretq_s8_u8(veorq_u8(high, flip))]
     }
 }
 
 /// The sums of whole integers from those of their high and low parts.
-#[inline]
-#[target_feature(enable = "neon")]
-fn joined(high: int32x4_t, low: int32x4_t) -> int32x4_t {
-    vmlaq_n_s32(low, high, HIGH)
-}
-
-#[inline]
-#[target_feature(enable = "neon")]
-fn store(work: &Work<'_>, row: usize, token: usize, totals: [float32x4_t; 2]) {
-    let mut products = [0.0f32; ROWS];
-    // SAFETY: the array holds eight floats.
-    unsafe {
-        vst1q_f32(products.as_mut_ptr(), totals[0]);
-        vst1q_f32(products.as_mut_ptr().add(4), totals[1]);
-    }
-    work.store(token, row, &products);
-}
-
-/// Products of at most `T` tokens, those from number `first` on, with a panel.
-#[target_feature(enable = "neon,dotprod")]
-unsafe fn tile<F: Format, S: Source<F>, const T: usize>(
-    work: &Work<'_>,
-    row: usize,
-    panel: S,
-    first: usize,
-    tokens: &[Token],
-) {
-    /// Columns that a vector of activations has, and their chunks.
-    const WIDE: usize = 16;
-    const QUARTERS: usize = CHUNKS * WIDE / BLOCK;
-    let count = tokens.len();
-    let tokens: [Token; T] = widened(tokens);
-    let mut totals = [[vdupq_n_f32(0.0); 2]; T];
-    let zero = vdupq_n_s32(0);
-    for block in 0..work.x.cols / BLOCK {
-        // For each token, rows and part.
-        let mut sums = [[[zero; 2]; 2]; T];
-        for half in 0..BLOCK / WIDE {
-            // SAFETY: the block is inside the panel and the activation rows.
-            unsafe {
-                let w: [[int8x16_t; 2]; QUARTERS] =
-                    std::array::from_fn(|i| panel.signed(block, QUARTERS * half + i));
-                for (sums, token) in sums.iter_mut().zip(&tokens) {
-                    let x = token.values.add(2 * block * BLOCK + WIDE * half);
-                    for (part, x) in [vld1q_s8(x), vld1q_s8(x.add(BLOCK))].into_iter().enumerate() {
-                        for (rows, sums) in sums.iter_mut().enumerate() {
-                            let mut sum = sums[part];
-                            sum = dot_lane::<0>(sum, w[0][rows], x);
-                            sum = dot_lane::<1>(sum, w[1][rows], x);
-                            sum = dot_lane::<2>(sum, w[2][rows], x);
-                            sums[part] = dot_lane::<3>(sum, w[3][rows], x);
-                        }
-                    }
-                }
-            }
-            let group = if F::GROUP == BLOCK { block } else { 2 * block + half };
-            if F::GROUP == BLOCK && half == 0 {
-                continue;
-            }
-            for ((totals, sums), token) in totals.iter_mut().zip(&mut sums).zip(&tokens) {
-                let whole = sums.map(|[high, low]| joined(high, low));
-                *sums = [[zero; 2]; 2];
-                // SAFETY: the group is inside the panel and the activation rows.
-                unsafe { add_group::<F, S>(totals, whole, panel, token, group) };
-            }
-        }
-    }
-    for (t, totals) in totals.into_iter().enumerate().take(count) {
-        store(work, row, first + t, totals);
-    }
+#[inline(always)]
+unsafe fn joined([high, low]: [int32x4_t; 2]) -> float32x4_t {
+    // SAFETY: arithmetic in registers.
+    unsafe { vcvtq_f32_s32(vmlaq_n_s32(low, high, HIGH)) }
 }

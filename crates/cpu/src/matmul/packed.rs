@@ -31,8 +31,7 @@ pub(super) const CHUNKS: usize = 8;
 
 /// How far ahead of their use panels are asked for, in bytes. One after the other they are a long
 /// run of memory, but of three streams, which processors do not foresee well.
-#[cfg(target_arch = "x86_64")]
-const AHEAD: usize = 4096;
+pub(super) const AHEAD: usize = 4096;
 
 /// The shape of an instruction set's panels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,20 +126,6 @@ impl Panel<'_> {
             None => self.kind,
         }
     }
-
-    /// The cache lines to ask for at block `block`, of which a chunk has `chunk` bytes. They may lie
-    /// in a later panel, or past the last.
-    #[cfg(target_arch = "x86_64")]
-    #[inline(always)]
-    pub(super) fn lines_ahead<F: Format>(
-        &self,
-        block: usize,
-        chunk: usize,
-    ) -> impl Iterator<Item = *const i8> {
-        let at = self.codes.as_ptr().wrapping_add(block * F::BITS * chunk + AHEAD);
-        let lines = (F::BITS * chunk).div_ceil(64);
-        (0..lines).map(move |line| at.wrapping_add(64 * line).cast())
-    }
 }
 
 /// Room for the panels of matrices of these shapes, and where in it each starts.
@@ -194,28 +179,6 @@ impl Packed {
 #[inline(always)]
 pub(super) const fn mask(bits: usize) -> u8 {
     ((1u16 << bits) - 1) as u8
-}
-
-/// Writes the integers of a block of a panel, one byte each: the plain counterpart of the kernels'
-/// reading.
-#[inline(always)]
-pub(super) fn integers<F: Format>(panel: &Panel<'_>, block: usize, out: &mut [u8]) {
-    let chunk = out.len() / CHUNKS;
-    let codes = &panel.codes[block * F::BITS * chunk..(block + 1) * F::BITS * chunk];
-    let (low, high) = codes.split_at(low_bits::<F>() * chunk);
-    for (i, out) in out.chunks_exact_mut(chunk).enumerate() {
-        let plane = |plane: &[u8], bits: usize, at: usize| {
-            let byte = plane[(i % bits) * chunk + at];
-            byte >> (bits * (i / bits)) & mask(bits)
-        };
-        for (at, out) in out.iter_mut().enumerate() {
-            let mut code = plane(low, low_bits::<F>(), at);
-            if high_bits::<F>() > 0 {
-                code |= plane(high, high_bits::<F>().max(1), at) << (low_bits::<F>() % 8);
-            }
-            *out = F::TABLE.map_or(code, |table| table[usize::from(code & 15)]);
-        }
-    }
 }
 
 #[cfg(test)]

@@ -4,55 +4,24 @@
 //! With few tokens, a panel is multiplied as it is kept. With more, some panels are first unpacked,
 //! as many as stay in the caches near the core, and then meet one tile of tokens after the other.
 
-use super::formats::{BLOCK, Format};
-use super::packed::Panel;
+use super::formats::{BLOCK, Format, Part};
+use super::packed::{CHUNKS, Panel};
 use super::scratch::Scratch;
+use super::vectors::{Source, Vectors, shift};
 use super::work::Work;
 
 /// Bytes of unpacked panels that are used together: what the caches near the core hold.
 const UNPACKED_BYTES: usize = 24 << 10;
-/// Most tokens that a tile has.
+/// Most rows that a panel has, and most tokens that a tile has.
+const MOST_ROWS: usize = 16;
 const MOST_TOKENS: usize = 8;
 
-/// What a family of kernels does with one panel of a format.
-///
-/// # Safety
-/// All functions need the instruction set that the kernel is made for.
-pub(super) trait Kernel<F: Format> {
-    /// Rows of a panel, at most 16.
-    const ROWS: usize;
-    /// Tokens that meet a panel together, at most 8. With more, panels are unpacked.
-    const TILE: usize;
-
-    /// Unpacks a panel of `blocks` blocks: a byte for each integer, in the kept order, and single
-    /// precision for each scale and minimum.
-    unsafe fn unpack(panel: Panel<'_>, blocks: usize, out: Unpacking<'_>);
-    /// Multiplies the panel that starts at matrix row `row` with `tokens`, the work's tokens from
-    /// number `first` on.
-    unsafe fn kept(work: &Work<'_>, row: usize, panel: Panel<'_>, first: usize, tokens: &[Token]);
-    /// As `kept` with an unpacked panel.
-    unsafe fn tile(
-        work: &Work<'_>,
-        row: usize,
-        panel: Unpacked<'_>,
-        first: usize,
-        tokens: &[Token],
-    );
-}
-
-/// An unpacked panel: `ROWS` scales for each group, and as many minima for formats that have them.
+/// An unpacked panel: a byte for each integer, in the kept order; a scale for each row and group, and as many minima for formats that have them.
 #[derive(Clone, Copy)]
 pub(super) struct Unpacked<'a> {
     pub(super) integers: &'a [u8],
     pub(super) scale: &'a [f32],
     pub(super) min: &'a [f32],
-}
-
-/// Where one is made.
-pub(super) struct Unpacking<'a> {
-    pub(super) integers: &'a mut [u8],
-    pub(super) scale: &'a mut [f32],
-    pub(super) min: &'a mut [f32],
 }
 
 /// Where the parts of one activation row lie.
@@ -84,60 +53,59 @@ impl Token {
             scaled: scaled[groups].as_ptr(),
         }
     }
+
+    /// The high and the low parts of the four columns of a chunk of a block.
+    ///
+    /// # Safety
+    /// The activation row must have that block.
+    #[inline(always)]
+    pub(super) unsafe fn runs(&self, block: usize, chunk: usize) -> [i32; 2] {
+        // SAFETY: as demanded of the caller.
+        unsafe {
+            let at = self.values.add(2 * block * BLOCK + 4 * chunk);
+            [at, at.add(BLOCK)].map(|at| at.cast::<i32>().read_unaligned())
+        }
+    }
 }
 
-/// A tile as wide as a kernel wants it: tokens past the end repeat the last.
-#[inline(always)]
-pub(super) fn widened<const T: usize>(tokens: &[Token]) -> [Token; T] {
-    std::array::from_fn(|t| tokens[t.min(tokens.len() - 1)])
-}
-
-/// Does the work.
+/// Does the work, which is of format `F`, with vectors `V`.
 ///
 /// # Safety
-/// The machine must have the kernel's instruction set.
-pub(super) unsafe fn run<F: Format, K: Kernel<F>>(work: &Work<'_>, scratch: &mut Scratch) {
+/// The machine must have the vectors' instruction set. This function is to be inlined into one that
+/// is compiled for it.
+#[inline(always)]
+pub(super) unsafe fn run<F: Format, V: Vectors>(work: &Work<'_>, scratch: &mut Scratch) {
     let (tokens, cols) = (work.job.tokens.len(), work.x.cols);
     let packed = work.job.matrix.packed();
-    assert_eq!(packed.rows(), K::ROWS, "the matrix was packed for another instruction set");
-    let tile = |first: usize| {
-        let count = (tokens - first).min(K::TILE);
-        let last = first + count - 1;
-        let tokens: [Token; MOST_TOKENS] =
-            std::array::from_fn(|t| Token::new::<F>(work, (first + t).min(last)));
-        (tokens, count)
-    };
-    if tokens <= K::TILE {
-        let (tokens, count) = tile(0);
-        for row in work.rows.clone().step_by(K::ROWS) {
-            let panel = packed.panel(row / K::ROWS);
+    assert_eq!(packed.rows(), V::ROWS, "the matrix was packed for another instruction set");
+    if tokens <= V::TILE {
+        for row in work.rows.clone().step_by(V::ROWS) {
+            let panel = packed.panel(row / V::ROWS);
             // SAFETY: the caller's machine has the instructions.
-            unsafe { K::kept(work, row, panel, 0, &tokens[..count]) };
+            unsafe { tile::<F, V, _>(work, row, panel, 0) };
         }
         return;
     }
 
     // Bytes of integers, and scales, of a panel.
-    let (size, scales) = (K::ROWS * cols, K::ROWS * (cols / F::GROUP));
+    let (size, scales) = (V::ROWS * cols, V::ROWS * (cols / F::GROUP));
     let together = (UNPACKED_BYTES / size).max(1);
     let integers = scratch.integers.bytes(together * size);
     let scale = scratch.scale.floats(together * scales);
     let min = scratch.min.floats(if F::MIN { together * scales } else { 0 });
     let part = |i: usize| if F::MIN { i * scales..(i + 1) * scales } else { 0..0 };
-    for first in work.rows.clone().step_by(together * K::ROWS) {
-        let last = (first + together * K::ROWS).min(work.rows.end);
-        let starts = || (first..last).step_by(K::ROWS).enumerate();
+    for first in work.rows.clone().step_by(together * V::ROWS) {
+        let last = (first + together * V::ROWS).min(work.rows.end);
+        let starts = || (first..last).step_by(V::ROWS).enumerate();
         for (i, row) in starts() {
-            let out = Unpacking {
-                integers: &mut integers[i * size..(i + 1) * size],
-                scale: &mut scale[i * scales..(i + 1) * scales],
-                min: &mut min[part(i)],
-            };
+            let integers = &mut integers[i * size..(i + 1) * size];
+            let scale = &mut scale[i * scales..(i + 1) * scales];
             // SAFETY: the caller's machine has the instructions.
-            unsafe { K::unpack(packed.panel(row / K::ROWS), cols / BLOCK, out) };
+            unsafe {
+                unpack::<F, V>(packed.panel(row / V::ROWS), integers, scale, &mut min[part(i)]);
+            }
         }
-        for token in (0..tokens).step_by(K::TILE) {
-            let (tokens, count) = tile(token);
+        for token in (0..tokens).step_by(V::TILE) {
             for (i, row) in starts() {
                 let panel = Unpacked {
                     integers: &integers[i * size..(i + 1) * size],
@@ -145,8 +113,110 @@ pub(super) unsafe fn run<F: Format, K: Kernel<F>>(work: &Work<'_>, scratch: &mut
                     min: &min[part(i)],
                 };
                 // SAFETY: the caller's machine has the instructions.
-                unsafe { K::tile(work, row, panel, token, &tokens[..count]) };
+                unsafe { tile::<F, V, _>(work, row, panel, token) };
             }
+        }
+    }
+}
+
+/// Unpacks a panel.
+#[inline(always)]
+unsafe fn unpack<F: Format, V: Vectors>(
+    panel: Panel<'_>,
+    integers: &mut [u8],
+    scale: &mut [f32],
+    min: &mut [f32],
+) {
+    for (block, out) in integers.chunks_exact_mut(V::ROWS * BLOCK).enumerate() {
+        for (chunk, out) in out.chunks_exact_mut(V::ROWS * BLOCK / CHUNKS).enumerate() {
+            // SAFETY: the block is inside the panel, and there is room for a chunk.
+            unsafe {
+                let integers = Source::<F, V>::integers(panel, block, chunk);
+                V::store_bytes(out.as_mut_ptr(), integers);
+            }
+        }
+    }
+    for (part, out) in [(Part::Scale, scale), (Part::Min, min)] {
+        for (group, out) in out.chunks_exact_mut(V::ROWS).enumerate() {
+            // SAFETY: the group is inside the panel, and there is room for a number of each row.
+            unsafe {
+                let numbers = Source::<F, V>::part(panel, part, group);
+                V::store_floats(out.as_mut_ptr(), numbers);
+            }
+        }
+    }
+}
+
+/// Products of a panel, which starts at matrix row `row`, with the work's tokens from number
+/// `first` on, as many as make a tile.
+#[inline(always)]
+unsafe fn tile<F: Format, V: Vectors, S: Source<F, V>>(
+    work: &Work<'_>,
+    row: usize,
+    panel: S,
+    first: usize,
+) {
+    let count = (work.job.tokens.len() - first).min(V::TILE);
+    // SAFETY: passed on.
+    unsafe {
+        match count {
+            1 => tile_of::<F, V, S, 1>(work, row, panel, first, count),
+            2 => tile_of::<F, V, S, 2>(work, row, panel, first, count),
+            3 | 4 => tile_of::<F, V, S, 4>(work, row, panel, first, count),
+            _ if V::TILE > 4 => {
+                tile_of::<F, V, S, MOST_TOKENS>(work, row, panel, first, count);
+            }
+            _ => unreachable!("a tile has no more tokens"),
+        }
+    }
+}
+
+/// The same for `count` tokens, at most `T`.
+///
+/// Groups are added up in order, each as `scale * activation_scale * integers`, then its minimum,
+/// so that a token's result does not depend on the tile that it is in.
+#[inline(always)]
+unsafe fn tile_of<F: Format, V: Vectors, S: Source<F, V>, const T: usize>(
+    work: &Work<'_>,
+    row: usize,
+    panel: S,
+    first: usize,
+    count: usize,
+) {
+    // Tokens past the end repeat the last; their products are dropped.
+    let tokens: [Token; T] =
+        std::array::from_fn(|t| Token::new::<F>(work, first + t.min(count - 1)));
+    let offset = F::OFFSET - shift::<F, V>();
+    let groups = BLOCK / F::GROUP;
+    // SAFETY: blocks and groups are inside the panel and the activation rows.
+    unsafe {
+        let mut totals = [V::splat(0.0); T];
+        for block in 0..work.x.cols / BLOCK {
+            panel.prefetch(block);
+            for part in 0..groups {
+                let group = block * groups + part;
+                let sums = V::sums::<F, S, T>(panel, &tokens, block, part);
+                let scale = panel.part(Part::Scale, group);
+                for ((total, mut sums), token) in totals.iter_mut().zip(sums).zip(&tokens) {
+                    if offset != 0 {
+                        let x_sum = V::splat(*token.sum.add(group));
+                        sums = V::mul_add(V::splat(-offset as f32), x_sum, sums);
+                    }
+                    let scale = V::mul(scale, V::splat(*token.scale.add(block)));
+                    *total = V::mul_add(scale, sums, *total);
+                }
+                if F::MIN {
+                    let min = panel.part(Part::Min, group);
+                    for (total, token) in totals.iter_mut().zip(&tokens) {
+                        *total = V::mul_add(min, V::splat(*token.scaled.add(group)), *total);
+                    }
+                }
+            }
+        }
+        for (t, total) in totals.into_iter().enumerate().take(count) {
+            let mut products = [0.0f32; MOST_ROWS];
+            V::store_floats(products.as_mut_ptr(), total);
+            work.store(first + t, row, &products[..V::ROWS]);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! How the scales and minima of a panel are kept: as exactly and as narrowly as in the file.
 
+use super::Format;
 use super::kquants::SUPER;
-use super::{Format, f16};
 
 /// How one scale, or one minimum, is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,18 +116,5 @@ pub(crate) fn factor_at<F: Format>(part: Part, rows: usize, group: usize) -> usi
         (false, _) => 2 * rows * block,
         (true, Part::Scale) => 4 * rows * block,
         (true, Part::Min) => 4 * rows * block + 2 * rows,
-    }
-}
-
-/// A scale or a minimum from its bytes and its super-block's factor.
-#[inline(always)]
-pub(crate) fn decode(kind: ScaleKind, bytes: &[u8], factor: &[u8]) -> f32 {
-    match kind {
-        ScaleKind::Half => f16(u16::from_le_bytes([bytes[0], bytes[1]])),
-        ScaleKind::Brain => f32::from_le_bytes([0, 0, bytes[0], bytes[1]]),
-        ScaleKind::Single => f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]),
-        ScaleKind::Super => {
-            f16(u16::from_le_bytes([factor[0], factor[1]])) * f32::from(bytes[0] as i8)
-        }
     }
 }

@@ -2,31 +2,40 @@
 
 use super::*;
 use crate::matmul::Matrix;
-use crate::matmul::formats::{BLOCK, Part, decode, factor_at, with_format};
+use crate::matmul::formats::{BLOCK, Part, with_format};
+use crate::matmul::portable::Portable;
 use crate::matmul::tests::{QUANTIZED, Random, matrix};
+use crate::matmul::vectors::{Source, Vectors};
 use crate::pool::Pool;
 
 /// The weights that the panels stand for, row-major.
-fn unpacked<F: Format>(shape: &Shape, packed: &Packed, rows: usize, cols: usize) -> Vec<f32> {
-    let Layout { rows: high, run } = shape.layout;
+fn unpacked<F: Format, V: Vectors>(packed: &Packed, rows: usize, cols: usize) -> Vec<f32> {
+    let Layout { rows: high, run } = packed.shape.layout;
     let mut out = vec![0.0; rows * cols];
     let mut integers = vec![0; high * BLOCK];
+    let numbers = |panel: Panel<'_>, part: Part, group: usize| {
+        let mut numbers = [0.0; 16];
+        // SAFETY: the group is inside the panel, and there is room for the highest.
+        unsafe {
+            V::store_floats(numbers.as_mut_ptr(), Source::<F, V>::part(panel, part, group));
+        }
+        numbers
+    };
     for row in 0..rows {
         let (panel, r) = (packed.panel(row / high), row % high);
-        let kind = panel.kind::<F>();
-        let part = |part: Part, bytes: &[u8], group: usize| {
-            let bytes = &bytes[(group * high + r) * kind.bytes()..];
-            let factor = panel.factor.get(factor_at::<F>(part, high, group) + 2 * r..);
-            decode(kind, bytes, factor.unwrap_or(&[]))
-        };
         for block in 0..cols / BLOCK {
-            super::integers::<F>(&panel, block, &mut integers);
+            for (chunk, out) in integers.chunks_exact_mut(4 * high).enumerate() {
+                // SAFETY: the block is inside the panel, and there is room for a chunk.
+                unsafe {
+                    V::store_bytes(out.as_mut_ptr(), Source::<F, V>::integers(panel, block, chunk));
+                }
+            }
             for i in 0..BLOCK {
                 let (step, at) = (i / run, i % run);
                 let integer = i32::from(integers[(step * high + r) * run + at]) - F::OFFSET;
                 let group = (block * BLOCK + i) / F::GROUP;
-                let scale = part(Part::Scale, panel.scale, group);
-                let min = if F::MIN { part(Part::Min, panel.min, group) } else { 0.0 };
+                let scale = numbers(panel, Part::Scale, group)[r];
+                let min = if F::MIN { numbers(panel, Part::Min, group)[r] } else { 0.0 };
                 out[row * cols + block * BLOCK + i] = scale * integer as f32 + min;
             }
         }
@@ -41,7 +50,10 @@ fn check<F: Format>(pool: &Pool, layout: Layout, matrix: &Matrix) {
     shape.pack::<F>(pool, rows, cols, |i| matrix.row(i), &mut memory[..shape.bytes()]);
     let packed = Packed::new(Arc::new(memory), starts[0], shape);
     let dtype = matrix.dtype();
-    let found = unpacked::<F>(&shape, &packed, rows, cols);
+    let found = match layout.rows {
+        8 => unpacked::<F, Portable<8>>(&packed, rows, cols),
+        _ => unpacked::<F, Portable<16>>(&packed, rows, cols),
+    };
     for (i, (found, expected)) in found.iter().zip(matrix.tensor().to_f32()).enumerate() {
         // MLX rounds weights to the type of the scales.
         let room = if matrix.tensor().affine().is_some() { 1e-3 } else { 1e-6 };
