@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{completions, doctor, list, pull, rm, run, show, tokenize};
+use crate::commands::{bench, completions, doctor, list, pull, rm, run, show, tokenize};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -61,6 +61,9 @@ pub enum Command {
     /// Show how a model splits a text into tokens
     #[command(after_long_help = tokenize::EXAMPLES)]
     Tokenize(tokenize::Args),
+    /// Measure how fast a model runs here
+    #[command(after_long_help = bench::EXAMPLES)]
+    Bench(Box<bench::Args>),
     /// Say what this machine can do, what is wrong, and what to do about it
     #[command(after_long_help = doctor::EXAMPLES)]
     Doctor(doctor::Args),
@@ -82,6 +85,7 @@ impl Command {
             Command::Show(args) => show::execute(&args),
             Command::Rm(args) => rm::execute(&args),
             Command::Tokenize(args) => tokenize::execute(&args),
+            Command::Bench(args) => bench::execute(&args),
             Command::Doctor(args) => doctor::execute(&args),
             Command::Completions(args) => completions::execute(&args),
         }

@@ -3,6 +3,7 @@
 //! Answers and tables go to standard output, everything else to standard error.
 #![forbid(unsafe_code)]
 
+mod bench;
 mod cli;
 mod commands;
 mod failure;
@@ -38,7 +39,8 @@ fn main() -> ExitCode {
         );
     }));
     let outcome = panic::catch_unwind(|| {
-        let cli = cli::Cli::parse();
+        let arguments = commands::bench::respelled(std::env::args_os());
+        let cli = cli::Cli::parse_from(arguments);
         logging::start()?;
         interrupt::install();
         cli.command.execute()

@@ -16,6 +16,7 @@ pub mod matmul;
 mod plan;
 pub mod pool;
 pub mod quant;
+pub mod roof;
 mod simd;
 mod threads;
 mod timing;

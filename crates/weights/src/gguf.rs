@@ -136,6 +136,27 @@ impl GgufFile {
         Ok(file)
     }
 
+    /// The file that `metadata` and `tensors` would be in, without writing it: for models made in
+    /// memory. Nothing is copied; tensors may share their bytes.
+    ///
+    /// # Errors
+    /// If a name occurs twice, or GGUF has no type for a tensor.
+    pub fn from_tensors(metadata: Metadata, tensors: Vec<Tensor>) -> Result<Self> {
+        let mut file = GgufFile::empty(metadata);
+        for tensor in tensors {
+            let name = tensor.name().to_owned();
+            let Some(kind) = GgmlType::of(tensor.dtype()) else {
+                let problem = format!("GGUF has no type for {}", tensor.dtype());
+                return Err(Error::Tensor { name, problem });
+            };
+            let (shape, bytes) = (tensor.shape().to_vec(), tensor.bytes());
+            let len = Some(bytes.len());
+            let part = Part { path: PathBuf::from("(memory)"), map: None, bytes };
+            file.add(part, vec![header::RawTensor { name, shape, kind, start: 0, len }])?;
+        }
+        Ok(file)
+    }
+
     fn empty(metadata: Metadata) -> Self {
         GgufFile { parts: Vec::new(), metadata, tensors: Vec::new(), by_name: HashMap::new() }
     }

@@ -144,6 +144,11 @@ impl Tensor {
         &self.data
     }
 
+    /// The encoded bytes, shared.
+    pub(crate) fn bytes(&self) -> Bytes {
+        self.data.clone()
+    }
+
     /// Scales and biases of a [`DType::Affine`] tensor.
     pub fn affine(&self) -> Option<&Affine> {
         self.affine.as_ref()

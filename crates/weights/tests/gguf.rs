@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use baton_weights::gguf::{Array, GgmlType, Strings};
-use baton_weights::{DType, Error, GgufFile, GgufWriter, Metadata, Value};
+use baton_weights::{DType, Error, GgufFile, GgufWriter, Metadata, Tensor, Value};
 
 fn golden(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
@@ -186,4 +186,26 @@ fn the_writer_refuses_what_would_not_read_back() {
     writer.tensor(&[0; 8]).unwrap();
     assert!(writer.tensor(&[0; 8]).is_err());
     assert!(new(&[("a", DType::F32, vec![2])]).unwrap().finish().is_err());
+}
+
+#[test]
+fn a_file_of_tensors_in_memory_is_like_one_that_was_written() {
+    let metadata = Metadata::from_iter([("general.architecture", "llama")]);
+    let data = bytes::Bytes::from(vec![7u8; 3 * 34]);
+    let tensor = |name: &str, rows: usize| {
+        let part = data.slice(..rows * 34);
+        Tensor::new(name, DType::Q8_0, &[rows, 32], part).unwrap()
+    };
+    let file =
+        GgufFile::from_tensors(metadata.clone(), vec![tensor("a", 3), tensor("b", 2)]).unwrap();
+    assert_eq!(file.metadata().str("general.architecture").unwrap(), "llama");
+    assert_eq!(file.tensors().len(), 2);
+    assert_eq!(file.tensors()[1].stored_bytes(), 68);
+    let a = file.tensor("a").unwrap();
+    assert_eq!((a.shape(), a.dtype()), (&[3, 32][..], DType::Q8_0));
+    // The bytes are shared, not copied.
+    assert_eq!(a.data().as_ptr(), data.as_ptr());
+    assert_eq!(file.tensor("b").unwrap().data().as_ptr(), data.as_ptr());
+    let twice = GgufFile::from_tensors(metadata, vec![tensor("a", 1), tensor("a", 1)]);
+    assert!(twice.is_err());
 }

@@ -1,5 +1,6 @@
 //! The built program from outside: arguments, output, exit codes. No network, no real model.
 
+mod bench;
 mod doctor;
 mod help;
 mod models;

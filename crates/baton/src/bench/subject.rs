@@ -1,0 +1,222 @@
+//! The model that is measured: what it is, and how long it takes to load.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use baton_engine::{LoadOptions, compile_model};
+use baton_graph::Executor;
+use baton_models::{Model, Source};
+use baton_weights::Value;
+
+use super::plan::Setting;
+use super::roofline::Work;
+use super::shape::Wanted;
+use crate::format;
+
+/// A model to be measured.
+pub struct Subject {
+    origin: Origin,
+    facts: Facts,
+    vocab: usize,
+    work: Work,
+}
+
+/// Where it comes from.
+enum Origin {
+    /// Files, which every loading opens anew.
+    Files(PathBuf),
+    /// Random weights in memory.
+    Made(Box<Model>),
+}
+
+/// What results say of a model.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// Its file, or what stands for one.
+    pub filename: String,
+    /// Architecture, size and type in one line, such as `Llama 135M Q4_1`.
+    pub kind: String,
+    /// Bytes of all tensors.
+    pub bytes: u64,
+    /// Parameters.
+    pub parameters: u64,
+}
+
+/// A model in memory.
+pub struct Loaded {
+    /// It.
+    pub executor: Box<dyn Executor>,
+    /// How long that took.
+    pub times: LoadTimes,
+}
+
+/// How long a model takes from its files to the first pass.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoadTimes {
+    /// With the files in the system's memory.
+    pub warm: Duration,
+    /// With no copy of the files in memory, or why that is not known.
+    pub cold: Result<Duration, String>,
+}
+
+impl Subject {
+    /// The model at `path`.
+    ///
+    /// # Errors
+    /// If it cannot be opened.
+    pub fn open(path: &Path) -> anyhow::Result<Subject> {
+        let model = Model::open(path)?;
+        let filename = path.display().to_string();
+        Ok(Subject {
+            origin: Origin::Files(path.to_owned()),
+            facts: Facts::of(&model, filename),
+            vocab: model.config().vocab,
+            work: Work::of(&model)?,
+        })
+    }
+
+    /// A model of this shape with random weights.
+    ///
+    /// # Errors
+    /// If it does not fit into memory.
+    pub fn make(wanted: &Wanted) -> anyhow::Result<Subject> {
+        let model = wanted.make()?;
+        let facts = Facts::of(&model, format!("shape {wanted}"));
+        let (vocab, work) = (model.config().vocab, Work::of(&model)?);
+        Ok(Subject { origin: Origin::Made(Box::new(model)), facts, vocab, work })
+    }
+
+    /// What it is.
+    pub fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    /// Tokens that it knows.
+    pub fn vocab(&self) -> usize {
+        self.vocab
+    }
+
+    /// What its passes consist of.
+    pub fn work(&self) -> &Work {
+        &self.work
+    }
+
+    /// Loads it for sequences of `context` tokens; twice if `cold`, the first time from files that
+    /// were taken out of the system's memory.
+    ///
+    /// # Errors
+    /// If it cannot be loaded.
+    pub fn load(&self, setting: &Setting, context: usize, cold: bool) -> anyhow::Result<Loaded> {
+        let (path, cold) = match &self.origin {
+            Origin::Made(model) => {
+                let (executor, warm) = timed(|| compile(model, setting, context))?;
+                let cold = Err("the weights were made in memory".into());
+                return Ok(Loaded { executor, times: LoadTimes { warm, cold } });
+            }
+            Origin::Files(path) if cold => (path, load_cold(path, setting, context)?),
+            Origin::Files(path) => (path, Err(NOT_AGAIN.into())),
+        };
+        let (executor, warm) = timed(|| compile(&Model::open(path)?, setting, context))?;
+        Ok(Loaded { executor, times: LoadTimes { warm, cold } })
+    }
+}
+
+const NOT_AGAIN: &str = "not asked for, or measured with another setting";
+
+/// The time to load from files that the system holds no copy of, or why it cannot be had.
+fn load_cold(
+    path: &Path,
+    setting: &Setting,
+    context: usize,
+) -> anyhow::Result<Result<Duration, String>> {
+    let files: Vec<PathBuf> = {
+        let model = Model::open(path)?;
+        match model.source() {
+            Source::Gguf(file) => file.paths().map(Path::to_owned).collect(),
+            Source::Checkpoint { files, .. } => files.paths().map(Path::to_owned).collect(),
+            _ => Vec::new(),
+        }
+        // No page that is mapped can be taken out, so the model is closed here.
+    };
+    if let Err(reason) = files.iter().try_for_each(|file| forget(file)) {
+        return Ok(Err(reason));
+    }
+    let (_, cold) = timed(|| compile(&Model::open(path)?, setting, context))?;
+    Ok(Ok(cold))
+}
+
+fn timed<T>(work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<(T, Duration)> {
+    let start = Instant::now();
+    let result = work()?;
+    Ok((result, start.elapsed()))
+}
+
+fn compile(model: &Model, setting: &Setting, context: usize) -> anyhow::Result<Box<dyn Executor>> {
+    let options = LoadOptions {
+        // The engine wants room for a prompt and an answer.
+        context: Some(context.max(2)),
+        batch_tokens: setting.ubatch,
+        threads: Some(setting.threads),
+        ..LoadOptions::default()
+    };
+    Ok(compile_model(model, &options)?.executor)
+}
+
+/// Takes a file out of the system's memory.
+#[cfg(target_os = "linux")]
+fn forget(file: &Path) -> Result<(), String> {
+    let problem = |error: &dyn std::fmt::Display| {
+        format!("{} cannot be taken out of the system's memory: {error}", file.display())
+    };
+    let open = std::fs::File::open(file).map_err(|error| problem(&error))?;
+    // What is not on the disk yet stays in memory.
+    open.sync_all().map_err(|error| problem(&error))?;
+    // No length means all of it.
+    rustix::fs::fadvise(&open, 0, None, rustix::fs::Advice::DontNeed)
+        .map_err(|error| problem(&error))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn forget(_: &Path) -> Result<(), String> {
+    Err("this system has no call to take files out of memory".into())
+}
+
+impl Facts {
+    /// Of this model, which is called `filename`.
+    pub fn of(model: &Model, filename: String) -> Facts {
+        let (bytes, parameters) = (model.stored_bytes(), model.parameters());
+        let size = format::count(parameters);
+        let kind = format!("{} {size} {}", model.architecture(), file_type(model));
+        Facts { filename, kind, bytes, parameters }
+    }
+}
+
+/// The type of a model's weights: as a GGUF file names it, else that of most bytes.
+fn file_type(model: &Model) -> String {
+    let told = match model.source() {
+        Source::Gguf(file) => file.metadata().get("general.file_type").and_then(Value::as_u64),
+        _ => None,
+    };
+    let mixture = match told {
+        Some(10) => Some("Q2_K - Medium"),
+        Some(11) => Some("Q3_K - Small"),
+        Some(12) => Some("Q3_K - Medium"),
+        Some(13) => Some("Q3_K - Large"),
+        Some(14) => Some("Q4_K - Small"),
+        Some(15) => Some("Q4_K - Medium"),
+        Some(16) => Some("Q5_K - Small"),
+        Some(17) => Some("Q5_K - Medium"),
+        _ => None,
+    };
+    if let Some(name) = mixture {
+        return name.to_owned();
+    }
+    let mut kinds: Vec<(String, usize)> = Vec::new();
+    for kind in model.quantization() {
+        match kinds.iter_mut().find(|(dtype, _)| *dtype == kind.dtype) {
+            Some((_, bytes)) => *bytes = bytes.saturating_add(kind.bytes),
+            None => kinds.push((kind.dtype, kind.bytes)),
+        }
+    }
+    kinds.into_iter().max_by_key(|(_, bytes)| *bytes).map_or_else(String::new, |(dtype, _)| dtype)
+}
