@@ -63,8 +63,7 @@ fn sum(bytes: &[u8]) -> u64 {
 pub fn product_rate(isa: Isa, threads: usize) -> Option<f64> {
     let rounds = rounds(isa)?;
     let rates = thread::scope(|scope| {
-        let each: Vec<_> =
-            (0..threads.max(1)).map(|_| scope.spawn(move || rate(rounds))).collect();
+        let each: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(move || rate(rounds))).collect();
         each.into_iter().map(|thread| thread.join().unwrap_or(0.0)).collect::<Vec<f64>>()
     });
     Some(rates.iter().sum())
