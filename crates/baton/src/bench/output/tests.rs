@@ -28,7 +28,7 @@ fn the_table_is_exact() {
 
 | threads |               test |                 TTFT |                 TPOT |  peak memory |  J/token |      of roof |
 | ------: | -----------------: | -------------------: | -------------------: | -----------: | -------: | -----------: |
-|       2 | pp448+tg64 @ d1024 |  1100.00 ± 141.42 ms |     54.06 ± 10.16 ms |      1.0 GiB |    0.020 |    50 %, 95 % |
+|       2 | pp448+tg64 @ d1024 |  1100.00 ± 141.42 ms |     54.06 ± 10.16 ms |      1.0 GiB |    0.020 |   50 %, 95 % |
 |       2 |              pp448 |  1100.00 ± 141.42 ms |                    - |      1.0 GiB |        - |         50 % |
 
 roof: 20.0 GB/s read, 100 GOPS of integer products, with 2 threads
