@@ -159,10 +159,13 @@ unsafe fn tile<F: Format, V: Vectors, S: Source<F, V>>(
     let count = (work.job.tokens.len() - first).min(V::TILE);
     // SAFETY: passed on.
     unsafe {
+        // Behind many tokens a last tile that is not full costs little, and a function less.
         match count {
-            1 => tile_of::<F, V, S, 1>(work, row, panel, first, count),
-            2 => tile_of::<F, V, S, 2>(work, row, panel, first, count),
-            3 | 4 => tile_of::<F, V, S, 4>(work, row, panel, first, count),
+            1 if S::KEPT => tile_of::<F, V, S, 1>(work, row, panel, first, count),
+            2 if S::KEPT => tile_of::<F, V, S, 2>(work, row, panel, first, count),
+            ..=4 if S::KEPT || V::TILE == 4 => {
+                tile_of::<F, V, S, 4>(work, row, panel, first, count);
+            }
             _ if V::TILE > 4 => {
                 tile_of::<F, V, S, MOST_TOKENS>(work, row, panel, first, count);
             }

@@ -67,6 +67,9 @@ pub(super) const fn shift<F: Format, V: Vectors>() -> i32 {
 /// # Safety
 /// As for [`Vectors`]; blocks and groups must be inside the panel.
 pub(super) trait Source<F: Format, V: Vectors>: Copy {
+    /// Whether it is a panel as it is kept, which few tokens may meet.
+    const KEPT: bool;
+
     /// The integers of a chunk of a block.
     unsafe fn integers(self, block: usize, chunk: usize) -> V::Bytes;
     /// The scales or minima of a group.
@@ -77,6 +80,8 @@ pub(super) trait Source<F: Format, V: Vectors>: Copy {
 }
 
 impl<F: Format, V: Vectors> Source<F, V> for Unpacked<'_> {
+    const KEPT: bool = false;
+
     #[inline(always)]
     unsafe fn integers(self, block: usize, chunk: usize) -> V::Bytes {
         let at = (block * CHUNKS + chunk) * 4 * V::ROWS;
@@ -93,6 +98,8 @@ impl<F: Format, V: Vectors> Source<F, V> for Unpacked<'_> {
 }
 
 impl<F: Format, V: Vectors> Source<F, V> for Panel<'_> {
+    const KEPT: bool = true;
+
     #[inline(always)]
     unsafe fn integers(self, block: usize, chunk: usize) -> V::Bytes {
         let size = 4 * V::ROWS;
