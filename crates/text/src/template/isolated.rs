@@ -52,7 +52,7 @@ mod tests {
     fn neither_time_nor_panics_reach_the_caller() {
         let second = Duration::from_secs(1);
         assert_eq!(run(1 << 20, second, || Ok(7)).unwrap(), 7);
-        let slow = run(1 << 20, second, || {
+        let slow = run(1 << 20, second, move || {
             thread::sleep(second * 60);
             Ok(())
         });
