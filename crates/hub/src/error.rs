@@ -37,7 +37,7 @@ pub enum Error {
     BadManifest { path: PathBuf, reason: String },
     #[error("no folder for models: set BATON_HOME, or HOME")]
     NoHome,
-    #[error("{} cannot be the folder for models, it is no folder; set BATON_HOME to one", path.display())]
+    #[error("models cannot be kept in {}: it is no folder; set BATON_HOME to one", path.display())]
     HomeIsNoFolder { path: PathBuf },
     #[error(
         "models cannot be kept in {}: {source}; change its permissions, or set BATON_HOME to a \

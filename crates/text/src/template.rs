@@ -37,7 +37,7 @@ const COMPILE_STACK_PER_BYTE: usize = 2048;
 const RENDER_STACK_PER_FUEL: usize = 256;
 const MAX_STACK: usize = 2 << 30;
 /// An honest template takes milliseconds, also on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What a conversation is rendered with.
 #[derive(Clone, Debug, Default)]

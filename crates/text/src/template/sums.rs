@@ -189,6 +189,14 @@ impl Sums {
                 self.arguments(&e.args);
             }
             Expr::List(e) => self.list(expr, &e.items, &[]),
+            // The span of a tuple without parentheses lacks its first item.
+            Expr::Tuple(e)
+                if e.items
+                    .first()
+                    .is_some_and(|first| first.span().start_offset < expr.span().start_offset) =>
+            {
+                e.items.iter().for_each(|item| self.whole(item));
+            }
             Expr::Tuple(e) => self.list(expr, &e.items, &[]),
             Expr::Map(e) => self.list(expr, &e.keys, &e.values),
             Expr::Var(_) | Expr::Const(_) => {}
@@ -240,7 +248,11 @@ mod tests {
                 "{{ 'a' + b if c else d + 'e' }}",
                 "{{ ('a' + b)|__charged if c else (d + 'e')|__charged }}",
             ),
-            ("{% set a, b = 1, [2] %}", "{% set a, b = (1, [2])|__charged %}"),
+            ("{% set a, b, c = x, [y], z %}", "{% set a, b, c = x, ([y])|__charged, z %}"),
+            (
+                "{% set a = (x, [2]) %}{% set a = x, %}",
+                "{% set a = ((x, [2]))|__charged %}{% set a = x, %}",
+            ),
             ("{{ {'k': v} }}{{ ['k', 1] }}", "{{ ({'k': v})|__charged }}{{ ['k', 1] }}"),
             ("{{ a +", "{{ a +"),
             (

