@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use baton_cpu::{Epilogue, Isa, Matrix, Pool, QuantizedRows, matmul, pack};
+use baton_cpu::{Epilogue, Isa, Matrix, Pool, QuantizedRows, matmul, pack, roof};
 use baton_weights::{Affine, DType, Tensor};
 
 /// Matrices of SmolLM2 135M, Gemma 3 270M and Llama 3.2 1B, and one larger than any cache.
@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "{} on {} threads, reading memory: {:.1} GB/s",
         pool.isa(),
         threads,
-        read_speed(&pool)
+        roof::read_rate(threads)? / 1e9
     );
     println!(
         "{:>14} {:>12} {:>5} {:>10} {:>8} {:>7}",
@@ -105,17 +105,4 @@ fn tensor(dtype: DType, rows: usize, cols: usize) -> baton_weights::Result<Tenso
         return Tensor::with_affine("w", dtype, &[rows, cols], data, affine);
     }
     Tensor::new("w", dtype, &[rows, cols], data)
-}
-
-/// Gigabytes per second of summing up memory that no cache holds, on all threads.
-fn read_speed(pool: &Pool) -> f64 {
-    let data = vec![1u64; 16 << 20];
-    let parts: Vec<&[u64]> = data.chunks(1 << 16).collect();
-    let best = fastest(|| {
-        pool.run(parts.len(), |task, _| {
-            let sum = parts[task].iter().fold(0u64, |sum, &v| sum.wrapping_add(v));
-            std::hint::black_box(sum);
-        });
-    });
-    (data.len() * 8) as f64 / best.as_secs_f64() / 1e9
 }

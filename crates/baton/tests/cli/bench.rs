@@ -1,11 +1,11 @@
 //! `baton bench` on models of a few kilobytes.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::thread;
+use std::io::Write;
+use std::net::TcpStream;
 
 use serde_json::{Value, json};
 
+use crate::http::{self, Request};
 use crate::program::Home;
 
 #[test]
@@ -112,39 +112,21 @@ fn nonsense_is_refused() {
 
 /// A server that answers each request with as many words as it asks for, `lives` times.
 fn server(lives: usize) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    thread::spawn(move || {
-        let mut answered = 0;
-        for mut stream in listener.incoming().flatten() {
-            // A client that goes away is its own affair.
-            let _ = answer(&mut stream, &mut answered, lives);
-        }
-    });
-    url
+    let mut answered = 0;
+    http::serve(move |request, stream| answer(request, stream, &mut answered, lives))
 }
 
-fn answer(stream: &mut TcpStream, answered: &mut usize, lives: usize) -> std::io::Result<()> {
-    let mut reader = BufReader::new(stream.try_clone()?);
-    let (mut request, mut length) = (String::new(), 0);
-    reader.read_line(&mut request)?;
-    loop {
-        let mut line = String::new();
-        reader.read_line(&mut line)?;
-        if line.trim().is_empty() {
-            break;
-        }
-        if let Some(value) = line.to_lowercase().strip_prefix("content-length:") {
-            length = value.trim().parse().unwrap();
-        }
-    }
+fn answer(
+    request: &Request,
+    stream: &mut TcpStream,
+    answered: &mut usize,
+    lives: usize,
+) -> std::io::Result<()> {
     write!(stream, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")?;
-    if request.starts_with("GET /v1/models ") {
+    if request.line.starts_with("GET /v1/models ") {
         return write!(stream, "{}", json!({"data": [{"id": "words"}]}));
     }
-    let mut body = vec![0; length];
-    reader.read_exact(&mut body)?;
-    let body: Value = serde_json::from_slice(&body).unwrap();
+    let body: Value = serde_json::from_slice(&request.body).unwrap();
     let wanted = body["max_tokens"].as_u64().unwrap();
     for _ in 0..wanted {
         let event = json!({"choices": [{"text": " word"}]});

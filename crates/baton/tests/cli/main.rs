@@ -3,6 +3,7 @@
 mod bench;
 mod doctor;
 mod help;
+mod http;
 mod models;
 mod program;
 mod real;

@@ -162,17 +162,10 @@ fn half_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_le_bytes([bytes[at], bytes[at + 1]])
 }
 
-/// Element `i` of packed little-endian floats of type `dtype`.
+/// The bits of the single-precision number at byte `at`.
 #[inline(always)]
-pub(crate) fn float_at(bytes: &[u8], i: usize, dtype: DType) -> f32 {
-    match dtype {
-        DType::F32 => {
-            let b: [u8; 4] = bytes[4 * i..4 * i + 4].try_into().expect("four bytes");
-            f32::from_le_bytes(b)
-        }
-        DType::BF16 => f32::from_bits(u32::from(half_at(bytes, 2 * i)) << 16),
-        _ => f16(half_at(bytes, 2 * i)),
-    }
+fn single_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
 #[cfg(test)]

@@ -150,8 +150,6 @@ impl<F: Format, V: Vectors> Source<F, V> for Panel<'_> {
 /// The bits that a plane of `bits` bits a code has for a chunk.
 #[inline(always)]
 unsafe fn plane<V: Vectors>(at: *const u8, bits: usize, chunk: usize) -> V::Bytes {
-    // Nothing is divided by 0 where there is no such plane.
-    let bits = if bits == 0 { 1 } else { bits };
     // SAFETY: as demanded of the caller.
     unsafe {
         let packed = V::bytes(at.add(chunk % bits * 4 * V::ROWS));

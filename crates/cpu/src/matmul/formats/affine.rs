@@ -2,7 +2,7 @@
 
 use baton_weights::DType;
 
-use super::{BLOCK, Format, Row, ScaleKind, Scales, float_at, half_at};
+use super::{BLOCK, Format, Row, ScaleKind, Scales, half_at, single_at};
 
 /// Integers of `BITS` bits, packed little-endian.
 pub(crate) struct Affine<const BITS: usize>;
@@ -36,8 +36,9 @@ impl<const BITS: usize> Format for Affine<BITS> {
         for group in 0..groups {
             for block in group * blocks_each..(group + 1) * blocks_each {
                 if row.scale_type == DType::F32 {
-                    let scale = float_at(row.scales, group, DType::F32);
-                    out.singles(block, scale, float_at(row.biases, group, DType::F32));
+                    let (scale, bias) =
+                        (single_at(row.scales, 4 * group), single_at(row.biases, 4 * group));
+                    out.singles(block, scale, bias);
                 } else {
                     out.halves(
                         block,

@@ -67,9 +67,9 @@ impl Scales<'_> {
         self.put(group, scale.to_le_bytes(), min.to_le_bytes());
     }
 
-    /// For [`ScaleKind::Single`].
+    /// 32 bits each, for [`ScaleKind::Single`].
     #[inline(always)]
-    pub(crate) fn singles(&mut self, group: usize, scale: f32, min: f32) {
+    pub(crate) fn singles(&mut self, group: usize, scale: u32, min: u32) {
         self.put(group, scale.to_le_bytes(), min.to_le_bytes());
     }
 

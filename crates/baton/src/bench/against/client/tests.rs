@@ -1,3 +1,6 @@
+#[path = "../../../../tests/cli/http.rs"]
+mod http;
+
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::thread;
@@ -9,35 +12,10 @@ type Behaviour = fn(&str, &Value, &mut TcpStream) -> std::io::Result<()>;
 
 /// Serves until the test program ends; gives the address.
 fn serve(behaviour: Behaviour) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    thread::spawn(move || {
-        for mut stream in listener.incoming().flatten() {
-            // A client that goes away is its own affair.
-            let _ = one(&mut stream, behaviour);
-        }
-    });
-    url
-}
-
-fn one(stream: &mut TcpStream, behaviour: Behaviour) -> std::io::Result<()> {
-    let mut reader = BufReader::new(stream.try_clone()?);
-    let (mut first, mut length) = (String::new(), 0);
-    reader.read_line(&mut first)?;
-    loop {
-        let mut line = String::new();
-        reader.read_line(&mut line)?;
-        if line.trim().is_empty() {
-            break;
-        }
-        if let Some(value) = line.to_lowercase().strip_prefix("content-length:") {
-            length = value.trim().parse().unwrap();
-        }
-    }
-    let mut body = vec![0; length];
-    reader.read_exact(&mut body)?;
-    let path = first.split(' ').nth(1).unwrap_or_default().to_owned();
-    behaviour(&path, &serde_json::from_slice(&body).unwrap_or_default(), stream)
+    http::serve(move |request, stream| {
+        let path = request.line.split(' ').nth(1).unwrap_or_default();
+        behaviour(path, &serde_json::from_slice(&request.body).unwrap_or_default(), stream)
+    })
 }
 
 fn answer(stream: &mut TcpStream, status: &str, body: &str) -> std::io::Result<()> {
