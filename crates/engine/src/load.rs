@@ -122,6 +122,16 @@ pub fn compile_model(model: &Model, options: &LoadOptions) -> Result<Compiled> {
     Ok(Compiled { executor, memory })
 }
 
+/// What a model will need of memory, found out without loading it.
+///
+/// # Errors
+/// If its files are damaged, or an option makes no sense.
+pub fn plan_memory(model: &Model, options: &LoadOptions) -> Result<MemoryPlan> {
+    let limits = limits(model.config(), options)?;
+    let (graph, weights) = model.build(&BuildOptions { context: limits.context })?;
+    Ok(memory_plan(&graph, &weights, &limits, options))
+}
+
 fn compile(
     graph: &Graph,
     weights: &Weights,

@@ -274,8 +274,8 @@ impl Answer {
         let parts = self.splitter.finish();
         self.queue(parts);
         self.over = true;
-        let stop = match summary.reason {
-            FinishReason::Stop(text) => Some(text),
+        let stop = match &summary.reason {
+            FinishReason::Stop(text) => Some(text.clone()),
             _ => None,
         };
         let reason = match summary.reason {
