@@ -19,7 +19,12 @@ mod routes;
 mod safety;
 mod server;
 mod stream;
+#[cfg(test)]
+mod testing;
 
 pub use error::{ApiError, Kind, Result};
-pub use models::{KeepAlive, ModelOptions, Models};
+pub use models::{
+    Capabilities, Facts, Installed, KeepAlive, Lease, Loaded, ModelOptions, Models, Pulling, Running,
+    Wish,
+};
 pub use server::{ServeOptions, Server};
