@@ -6,5 +6,12 @@
 #![forbid(unsafe_code)]
 
 mod error;
+mod models;
+#[cfg(test)]
+mod testing;
 
 pub use error::{ApiError, Kind, Result};
+pub use models::{
+    Capabilities, Facts, Installed, KeepAlive, Lease, Loaded, ModelOptions, Models, Pulling, Running,
+    Wish,
+};
