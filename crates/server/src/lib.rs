@@ -1,17 +1,27 @@
 //! HTTP over the engine: the interfaces of OpenAI, Ollama, Anthropic and llama-server, and a web
 //! page.
 //!
-//! Every interface turns its requests into one neutral form and shows the same answers in its own
-//! shape, so that no interface can do what another cannot.
+//! Every interface turns its requests into one neutral form ([`chat`]) and shows the same answers in
+//! its own shape, so that no interface can do what another cannot. [`routes`] is the one table of
+//! endpoints; [`models`] finds, loads and unloads what answers.
 #![forbid(unsafe_code)]
 
+mod api;
+mod call;
+mod chat;
 mod error;
+mod fields;
+mod ids;
 mod models;
+mod openai;
+mod openapi;
+mod routes;
+mod safety;
+mod server;
+mod stream;
 #[cfg(test)]
 mod testing;
 
 pub use error::{ApiError, Kind, Result};
-pub use models::{
-    Capabilities, Facts, Installed, KeepAlive, Lease, Loaded, ModelOptions, Models, Pulling, Running,
-    Wish,
-};
+pub use models::{KeepAlive, ModelOptions, Models};
+pub use server::{ServeOptions, Server};
