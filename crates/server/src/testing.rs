@@ -1,0 +1,91 @@
+//! Models for the tests of this crate: tiny ones whose answers are known, in a store of their own.
+
+use std::path::PathBuf;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::routing::get;
+use baton_engine::LoadOptions;
+use baton_hub::{Settings, Store};
+use baton_models::testing::Successors;
+use tempfile::TempDir;
+
+use crate::{ModelOptions, Models};
+
+/// What [`Home::models`]' model `sky` answers.
+pub const ANSWER: &str = "Sky blue!";
+/// Context that they are loaded with.
+pub const CONTEXT: usize = 256;
+
+/// A folder with a store.
+pub struct Home {
+    dir: TempDir,
+}
+
+impl Home {
+    /// An empty one.
+    pub fn new() -> Home {
+        Home { dir: tempfile::tempdir().unwrap() }
+    }
+
+    /// A path in it.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Its store; `catalog` is what the catalog has besides the built-in one.
+    pub fn store(&self, catalog: &str) -> Store {
+        let user_catalog = self.path("catalog.toml");
+        std::fs::write(&user_catalog, catalog).unwrap();
+        let mut settings = Settings::at(self.path("home"));
+        settings.user_catalog = Some(user_catalog);
+        settings.retries = 0;
+        Store::with_settings(settings).unwrap()
+    }
+
+    /// Models that it has nothing of but what is given by path: `sky`, which answers [`ANSWER`], and
+    /// `endless`, which does not end.
+    pub async fn models(&self) -> Models {
+        self.models_with(options()).await
+    }
+
+    /// As [`Home::models`], with other options.
+    pub async fn models_with(&self, options: ModelOptions) -> Models {
+        let models = Models::new(self.store(""), options).unwrap();
+        self.give(&models, "sky", &Successors::answering(ANSWER)).await;
+        self.give(&models, "endless", &Successors::endless()).await;
+        models
+    }
+
+    /// Gives a further model by its path.
+    pub async fn give(&self, models: &Models, name: &str, model: &Successors) {
+        let path = self.path(&format!("{name}.gguf"));
+        model.write(&path);
+        assert_eq!(models.give(path).await.unwrap(), name);
+    }
+
+    /// Models of a store with `tiny` in its catalog, to be had from a server that runs as long as the
+    /// test; nothing is installed.
+    pub async fn with_catalog(&self) -> Models {
+        let file = self.path("tiny.gguf");
+        Successors::answering(ANSWER).write(&file);
+        let bytes = Bytes::from(std::fs::read(file).unwrap());
+        let size = bytes.len();
+        let router = Router::new().route("/tiny.gguf", get(|| async move { bytes }));
+        let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        let catalog = format!(
+            "[models.tiny]\ntitle = \"A tiny model\"\nlicense = \"MIT\"\nsize = {size}\n\
+             sources = [\"http://{address}/tiny.gguf\"]\n\
+             [models.absent]\ntitle = \"None\"\nsources = [\"http://{address}/absent.gguf\"]\n"
+        );
+        Models::new(self.store(&catalog), options()).unwrap()
+    }
+}
+
+/// Options for models as small as these.
+pub fn options() -> ModelOptions {
+    let load = LoadOptions { context: Some(CONTEXT), threads: Some(1), ..LoadOptions::default() };
+    ModelOptions { load, ..ModelOptions::default() }
+}
