@@ -8,14 +8,16 @@ mod splitter;
 use std::time::Instant;
 
 use baton_engine::{CancelToken, GenerateOptions, Message, Prompt, Sampling};
+use baton_text::OutputFormat;
 use serde_json::{Map, Value};
 
 pub use answer::{Answer, Finish, Part, Reason, TokenInfo, Usage};
 pub use collect::{Collected, ToolCall};
 pub use render::rendered;
 
+use self::splitter::Splitter;
 use crate::models::Lease;
-use crate::{ApiError, Result};
+use crate::{ApiError, Kind, Result};
 
 /// A conversation to be answered.
 #[derive(Clone, Debug, Default)]
@@ -125,12 +127,20 @@ pub enum Format {
 pub async fn chat(lease: Lease, request: ChatRequest) -> Result<Answer> {
     let started = Instant::now();
     blocking(move || {
+        let tools = render::offered(&request)?;
+        constrainable(&request.format, &request.tool_choice)?;
         let rendered = render::rendered(&lease, &request)?;
-        let options = options(&lease, &request.sampling, request.max_tokens, request.stop.clone());
-        let splitter = splitter::Splitter::new(&request);
+        let format = OutputFormat::detect(lease.facts.template.as_deref());
+        let tokenizer = lease.engine().tokenizer()?;
+        let options = GenerateOptions {
+            show: format.visible_tokens().iter().filter_map(|name| tokenizer.id(name)).collect(),
+            ..options(&lease, &request.sampling, request.max_tokens, request.stop)
+        };
+        let splitter = Splitter::new(&format, &tools, &rendered);
         let one_call = request.parallel_tool_calls == Some(false);
         let prompt = Prompt::Rendered(rendered);
-        let answer = Answer::start(lease, prompt, options, splitter, started)?;
+        let answer = Answer::start(lease, prompt, options, splitter, started);
+        let answer = answer.map_err(|error| blaming("messages", error))?;
         Ok(if one_call { answer.with_one_call() } else { answer })
     })
     .await
@@ -143,6 +153,7 @@ pub async fn chat(lease: Lease, request: ChatRequest) -> Result<Answer> {
 pub async fn complete(lease: Lease, request: CompletionRequest) -> Result<Answer> {
     let started = Instant::now();
     blocking(move || {
+        constrainable(&request.format, &ToolChoice::Auto)?;
         let options = GenerateOptions {
             ignore_end: request.ignore_end,
             ..options(&lease, &request.sampling, request.max_tokens, request.stop)
@@ -154,7 +165,8 @@ pub async fn complete(lease: Lease, request: CompletionRequest) -> Result<Answer
                 Prompt::Tokens(tokens)
             }
         };
-        Answer::start(lease, prompt, options, splitter::Splitter::plain(), started)
+        let answer = Answer::start(lease, prompt, options, Splitter::plain(), started);
+        answer.map_err(|error| blaming("prompt", error))
     })
     .await
 }
@@ -181,7 +193,26 @@ fn options(
         sampling: sampling.or(&lease.recommended),
         max_tokens,
         stop,
-        ignore_end: false,
         cancel: CancelToken::new(),
+        ..GenerateOptions::default()
+    }
+}
+
+/// Refuses answers that must have a form.
+fn constrainable(format: &Format, tool_choice: &ToolChoice) -> Result<()> {
+    if *format != Format::Text {
+        return Err(ApiError::unsupported("response_format", "ask for text"));
+    }
+    match tool_choice {
+        ToolChoice::Auto | ToolChoice::None => Ok(()),
+        _ => Err(ApiError::unsupported("tool_choice", "let it be \"auto\" or \"none\"")),
+    }
+}
+
+/// Says which field a prompt that is too long came by.
+fn blaming(param: &str, error: ApiError) -> ApiError {
+    match error.kind {
+        Kind::TooLong => ApiError { param: Some(param.into()), ..error },
+        _ => error,
     }
 }

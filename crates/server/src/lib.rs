@@ -24,7 +24,7 @@ mod testing;
 
 pub use error::{ApiError, Kind, Result};
 pub use models::{
-    Capabilities, Facts, Installed, KeepAlive, Lease, Loaded, ModelOptions, Models, Pulling, Running,
-    Wish,
+    Capabilities, Facts, Installed, KeepAlive, Lease, Loaded, ModelOptions, Models, Pulling,
+    Running, Wish,
 };
 pub use server::{ServeOptions, Server};

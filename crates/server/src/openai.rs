@@ -3,8 +3,8 @@
 mod chat;
 mod chat_request;
 mod chat_stream;
-mod completions;
 mod completion_stream;
+mod completions;
 mod message;
 mod models;
 mod responses;

@@ -50,7 +50,10 @@ async fn a_conversation_is_answered() {
     assert!(reply["id"].as_str().unwrap().starts_with("chatcmpl-"));
     assert_eq!((&reply["object"], &reply["model"]), (&json!("chat.completion"), &json!("sky")));
     let choice = &reply["choices"][0];
-    assert_eq!(choice["message"], json!({ "role": "assistant", "content": ANSWER, "refusal": null }));
+    assert_eq!(
+        choice["message"],
+        json!({ "role": "assistant", "content": ANSWER, "refusal": null })
+    );
     assert_eq!((&choice["finish_reason"], &choice["logprobs"]), (&json!("stop"), &Value::Null));
     let usage = &reply["usage"];
     assert_eq!(usage["completion_tokens"], ANSWER.len());
@@ -82,7 +85,10 @@ async fn an_answer_comes_in_pieces() {
     assert_eq!((&usage["choices"], &last["usage"]), (&json!([]), &Value::Null));
     assert_eq!(usage["usage"]["completion_tokens"], ANSWER.len());
     for chunk in &chunks {
-        assert_eq!((&chunk["id"], &chunk["object"]), (&chunks[0]["id"], &json!("chat.completion.chunk")));
+        assert_eq!(
+            (&chunk["id"], &chunk["object"]),
+            (&chunks[0]["id"], &json!("chat.completion.chunk"))
+        );
     }
 }
 
@@ -139,7 +145,10 @@ async fn several_answers_are_told_apart() {
     let choices = reply["choices"].as_array().unwrap();
     assert_eq!(choices.len(), 3);
     for (index, choice) in choices.iter().enumerate() {
-        assert_eq!((&choice["index"], &choice["message"]["content"]), (&json!(index), &json!(ANSWER)));
+        assert_eq!(
+            (&choice["index"], &choice["message"]["content"]),
+            (&json!(index), &json!(ANSWER))
+        );
     }
     assert_eq!(reply["usage"]["completion_tokens"], 3 * ANSWER.len());
     let chunks = chunks(&chat(&models, json!({ "n": 2, "stream": true })).await);
