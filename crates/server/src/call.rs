@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use axum::Json;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
-use axum::Json;
 use bytes::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -13,7 +13,6 @@ use crate::server::State;
 use crate::{ApiError, Kind, Result};
 
 /// A request whose body has come in whole.
-#[derive(Debug)]
 pub struct Call {
     /// What all requests share.
     pub state: Arc<State>,

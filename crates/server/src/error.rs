@@ -104,10 +104,12 @@ impl From<baton_engine::Error> for ApiError {
     fn from(error: baton_engine::Error) -> Self {
         use baton_engine::Error;
         let (kind, param) = match &error {
-            Error::PromptTooLong { .. } => (Kind::TooLong, Some("messages")),
+            Error::PromptTooLong { .. } => (Kind::TooLong, None),
             Error::EmptyPrompt => (Kind::Invalid, Some("prompt")),
             Error::Option { name, .. } => (Kind::Invalid, Some(*name)),
+            Error::Text(baton_text::Error::BadStop { .. }) => (Kind::Invalid, Some("stop")),
             Error::Text(_) => (Kind::Invalid, None),
+            Error::Busy { .. } => (Kind::Busy, None),
             Error::CacheFull { .. } | Error::Memory { .. } => (Kind::Unavailable, None),
             _ => (Kind::Internal, None),
         };

@@ -28,5 +28,8 @@ mod testing;
 mod vectors;
 
 pub use error::{ApiError, Kind, Result};
-pub use models::{KeepAlive, ModelOptions, Models};
+pub use models::{
+    Capabilities, Facts, Installed, KeepAlive, Lease, Loaded, ModelOptions, Models, Pulling, Running,
+    Wish,
+};
 pub use server::{ServeOptions, Server};

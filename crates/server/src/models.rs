@@ -254,6 +254,14 @@ impl Models {
         Err(ApiError::invalid("model", problem))
     }
 
+    /// The one spelling of a model's name, which lists have it under.
+    ///
+    /// # Errors
+    /// [`Kind::NoModel`] if it can be no name.
+    pub fn canonical(&self, name: &str) -> Result<String> {
+        self.shared.key(name)
+    }
+
     /// The models in memory, in the order of their names.
     pub fn running(&self) -> Vec<Running> {
         self.shared.pool.running()

@@ -53,3 +53,6 @@ pub(crate) fn routes() -> Vec<Route> {
         .gives::<models::Deleted>(),
     ]
 }
+
+#[cfg(test)]
+mod tests;

@@ -178,3 +178,6 @@ fn unread(options: &ServeOptions, error: &axum::Error) -> ApiError {
     }
     ApiError::new(Kind::Invalid, format!("the body cannot be read: {error}"))
 }
+
+#[cfg(test)]
+mod tests;

@@ -63,7 +63,6 @@ impl Default for ServeOptions {
 }
 
 /// What all requests share.
-#[derive(Debug)]
 pub struct State {
     /// The models that answer.
     pub models: Models,
@@ -76,7 +75,7 @@ pub struct State {
 }
 
 /// The HTTP server.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Server {
     state: Arc<State>,
     drain_timeout: Duration,
@@ -168,3 +167,6 @@ fn is_of_the_connection(error: &io::Error) -> bool {
     let kinds = [ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted];
     kinds.contains(&error.kind())
 }
+
+#[cfg(test)]
+mod tests;

@@ -17,7 +17,6 @@ use crate::{ApiError, Kind, Result};
 
 /// An answer that is being made. Dropping it ends the work for it before the next step. The model
 /// stays in memory as long as it lives.
-#[derive(Debug)]
 pub struct Answer {
     /// Tokens of the prompt.
     pub prompt_tokens: usize,
