@@ -37,7 +37,7 @@ pub use evaluate::{Comparison, Evaluation, Windows, compare, evaluate};
 pub use event::{Event, FinishReason, Summary};
 pub use generation::Generation;
 pub use load::{Compiled, LoadOptions, UnitKind, compile_model, plan_memory};
-pub use memory::{MemoryPlan, available_memory, peak_memory};
+pub use memory::{MemoryPlan, available_memory, peak_memory, process_memory};
 pub use metrics::Metrics;
 pub use model_text::{ModelText, template_source};
 pub use sampler::{Sampler, Token, TokenLogprob};

@@ -32,6 +32,16 @@ pub enum UnitKind {
     Reference,
 }
 
+impl UnitKind {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            UnitKind::Cpu => "cpu",
+            UnitKind::Reference => "reference",
+        }
+    }
+}
+
 /// How to load a model.
 #[derive(Clone, Debug)]
 pub struct LoadOptions {

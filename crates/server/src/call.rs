@@ -52,6 +52,14 @@ impl Call {
             .ok_or_else(|| ApiError::internal(format!("the route has no part {name:?}")))
     }
 
+    /// A variable of the query behind the path, if it is there and not empty.
+    pub fn query(&self, name: &str) -> Option<String> {
+        let query = self.parts.uri.query().unwrap_or_default();
+        let mut pairs = form_urlencoded::parse(query.as_bytes());
+        let value = pairs.find_map(|(known, value)| (known == name).then_some(value))?;
+        (!value.is_empty()).then(|| value.into_owned())
+    }
+
     /// A header, if it is there and is text.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.parts.headers.get(name)?.to_str().ok()

@@ -189,10 +189,11 @@ fn options(
     max_tokens: Option<usize>,
     stop: Vec<String>,
 ) -> GenerateOptions {
+    let defaults = &lease.facts.defaults;
     GenerateOptions {
         sampling: sampling.or(&lease.recommended),
-        max_tokens,
-        stop,
+        max_tokens: max_tokens.or(defaults.max_tokens),
+        stop: if stop.is_empty() { defaults.stop.clone() } else { stop },
         cancel: CancelToken::new(),
         ..GenerateOptions::default()
     }

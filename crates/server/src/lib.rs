@@ -6,13 +6,17 @@
 //! endpoints; [`models`] finds, loads and unloads what answers.
 #![forbid(unsafe_code)]
 
+mod anthropic;
 mod api;
+mod baton;
 mod call;
 mod chat;
 mod error;
 mod fields;
 mod ids;
+mod llama;
 mod models;
+mod ollama;
 mod openai;
 mod openapi;
 mod routes;
@@ -21,6 +25,7 @@ mod server;
 mod stream;
 #[cfg(test)]
 mod testing;
+mod vectors;
 
 pub use error::{ApiError, Kind, Result};
 pub use models::{

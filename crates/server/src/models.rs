@@ -5,6 +5,7 @@
 //! holds is unloaded after its keep-alive time, or when its memory is needed for another. What a
 //! request asks for is what answers, or nothing does.
 
+mod defaults;
 mod facts;
 mod keep_alive;
 mod load;
@@ -17,10 +18,11 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use baton_engine::{Engine, LoadOptions, MemoryPlan, Sampling, Scheduler, SchedulerOptions};
-use baton_hub::{Catalog, LocalModel, Reference, Store};
+use baton_engine::{Engine, Load, LoadOptions, MemoryPlan, Sampling, Scheduler, SchedulerOptions};
+use baton_hub::{Catalog, Custom, LocalModel, Reference, Store};
 use tokio::sync::Semaphore;
 
+pub use defaults::Defaults;
 pub(crate) use facts::Details;
 pub use facts::{Capabilities, Facts};
 pub use keep_alive::KeepAlive;
@@ -84,8 +86,8 @@ struct Shared {
     pulls: Semaphore,
 }
 
-/// Tells a model's files from those of another time.
-type Stamp = (PathBuf, u64, Option<u64>);
+/// Tells a model's files and settings from those of another time.
+type Stamp = (PathBuf, u64, Option<u64>, Option<Custom>);
 
 /// A model in memory.
 #[derive(Debug)]
@@ -106,6 +108,11 @@ impl Loaded {
     /// [`Kind::Invalid`] for a model that writes no text.
     pub fn scheduler(&self) -> Result<&Scheduler> {
         Ok(&self.scheduler)
+    }
+
+    /// How busy it is.
+    pub fn load(&self) -> Load {
+        self.scheduler.load()
     }
 
     /// The model with its tokenizer and its templates.
@@ -217,6 +224,36 @@ impl Models {
         Err(ApiError::new(Kind::Unavailable, problem))
     }
 
+    /// As [`Models::lease`], of the [usual](Models::usual) model if none is named.
+    ///
+    /// # Errors
+    /// As [`Models::lease`] and [`Models::usual`].
+    pub async fn lease_usual(&self, name: Option<&str>) -> Result<Lease> {
+        self.lease(&self.usual(name).await?, None).await
+    }
+
+    /// The model that a request means: the one that it names, else the one that is in memory, else
+    /// the only one that is installed.
+    ///
+    /// # Errors
+    /// [`Kind::Invalid`] if it is not clear which one is meant.
+    pub async fn usual(&self, name: Option<&str>) -> Result<String> {
+        if let Some(name) = name.filter(|name| !name.is_empty()) {
+            return Ok(name.to_owned());
+        }
+        let running = self.running();
+        if let [one] = &running[..] {
+            return Ok(one.loaded.name.clone());
+        }
+        if running.is_empty()
+            && let [one] = &self.installed().await?[..]
+        {
+            return Ok(one.name.clone());
+        }
+        let problem = "there are several models, or none; name one as `model`";
+        Err(ApiError::invalid("model", problem))
+    }
+
     /// The one spelling of a model's name, which lists have it under.
     ///
     /// # Errors
@@ -270,6 +307,35 @@ impl Models {
     pub(crate) async fn details(&self, name: &str, verbose: bool) -> Result<Details> {
         let key = self.shared.key(name)?;
         self.shared.blocking(move |shared| Details::read(&shared.find(&key)?, verbose)).await
+    }
+
+    /// Gives a model of the store a further name.
+    ///
+    /// # Errors
+    /// [`Kind::NoModel`] if it is not in the store, [`Kind::Invalid`] for a name that cannot be
+    /// given.
+    pub async fn copy(&self, source: &str, name: &str) -> Result<()> {
+        self.create(source, name, None).await
+    }
+
+    /// Makes a model of the user's own: another one of the store, with settings.
+    ///
+    /// # Errors
+    /// As [`Models::copy`].
+    pub async fn create(&self, from: &str, name: &str, custom: Option<Custom>) -> Result<()> {
+        let (source, name) = (self.shared.key(from)?, name.to_owned());
+        if self.shared.given().contains_key(&name) {
+            let problem = format!("{name:?} is the name of a file of the user's");
+            return Err(ApiError::invalid("destination", problem));
+        }
+        // Nobody may be loading what is replaced.
+        let _turn = self.shared.loading.turn().await;
+        let copied = self.shared.blocking(move |shared| {
+            Ok(shared.store.copy(&source, &name, custom)?.name)
+        });
+        let name = copied.await.map_err(|error| self.shared.absent(from, error))?;
+        self.shared.pool.dismiss(&name);
+        Ok(())
     }
 
     /// Unloads a model as soon as nobody uses it; false if it is not in memory.
@@ -352,7 +418,8 @@ impl Shared {
     }
 
     fn facts_of(&self, key: &str, local: &LocalModel) -> Result<Arc<Facts>> {
-        let stamp: Stamp = (local.path.clone(), local.size, local.fetched_at);
+        let stamp: Stamp =
+            (local.path.clone(), local.size, local.fetched_at, local.custom.clone());
         let known = self.known_facts().get(key).filter(|(then, _)| *then == stamp).cloned();
         if let Some((_, facts)) = known {
             return Ok(facts);

@@ -144,7 +144,15 @@ impl fmt::Debug for Route {
 
 /// Every route of the server.
 pub fn all() -> Vec<Route> {
-    [crate::openai::routes(), crate::openapi::routes()].concat()
+    [
+        crate::openai::routes(),
+        crate::anthropic::routes(),
+        crate::ollama::routes(),
+        crate::llama::routes(),
+        crate::baton::routes(),
+        crate::openapi::routes(),
+    ]
+    .concat()
 }
 
 /// The router over `routes`.

@@ -3,14 +3,17 @@
 use std::path::PathBuf;
 
 use axum::Router;
-use axum::body::Bytes;
+use axum::body::{Body, Bytes};
+use axum::http::Request;
 use axum::routing::get;
 use baton_engine::LoadOptions;
 use baton_hub::{Settings, Store};
 use baton_models::testing::Successors;
+use serde_json::Value;
 use tempfile::TempDir;
+use tower::ServiceExt;
 
-use crate::{ModelOptions, Models};
+use crate::{ModelOptions, Models, ServeOptions, Server};
 
 /// What [`Home::models`]' model `sky` answers.
 pub const ANSWER: &str = "Sky blue!";
@@ -88,4 +91,64 @@ impl Home {
 pub fn options() -> ModelOptions {
     let load = LoadOptions { context: Some(CONTEXT), threads: Some(1), ..LoadOptions::default() };
     ModelOptions { load, ..ModelOptions::default() }
+}
+
+/// A server's reply, read to its end.
+#[derive(Debug)]
+pub struct Reply {
+    /// Its status.
+    pub status: u16,
+    /// Its content type.
+    pub content_type: String,
+    /// Its body.
+    pub text: String,
+}
+
+impl Reply {
+    /// Its body as JSON; the request must have been answered.
+    pub fn json(&self) -> Value {
+        assert_eq!(self.status, 200, "{self:?}");
+        serde_json::from_str(&self.text).unwrap()
+    }
+
+    /// The lines of JSON that its body consists of; the request must have been answered.
+    pub fn lines(&self) -> Vec<Value> {
+        assert_eq!(self.status, 200, "{self:?}");
+        assert_eq!(self.content_type, "application/x-ndjson");
+        self.text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// The events that its body consists of, as names and data; the request must have been answered.
+    pub fn events(&self) -> Vec<(String, Value)> {
+        assert_eq!(self.status, 200, "{self:?}");
+        assert_eq!(self.content_type, "text/event-stream");
+        let events = self.text.split("\n\n").filter(|event| !event.is_empty());
+        let events = events.filter(|event| !event.starts_with(':'));
+        let event = |text: &str| {
+            let of = |field: &str| text.lines().find_map(|line| line.strip_prefix(field));
+            let name = of("event: ").unwrap_or_default().to_owned();
+            (name, serde_json::from_str(of("data: ").unwrap()).unwrap())
+        };
+        events.map(event).collect()
+    }
+
+    /// Its body as JSON; the request must have been refused with this status.
+    pub fn failed(&self, status: u16) -> Value {
+        assert_eq!(self.status, status, "{self:?}");
+        serde_json::from_str(&self.text).unwrap()
+    }
+}
+
+/// Asks a server of these models.
+pub async fn ask(models: &Models, method: &str, path: &str, body: Value) -> Reply {
+    let router = Server::new(models.clone(), ServeOptions::default()).router();
+    let body = if body.is_null() { String::new() } else { body.to_string() };
+    let request = Request::builder().method(method).uri(path).header("host", "localhost");
+    let request = request.body(Body::from(body)).unwrap();
+    let reply = router.oneshot(request).await.unwrap();
+    let status = reply.status().as_u16();
+    let content_type = reply.headers().get("content-type").map(|value| value.to_str().unwrap());
+    let content_type = content_type.unwrap_or_default().to_owned();
+    let bytes = axum::body::to_bytes(reply.into_body(), 1 << 24).await.unwrap();
+    Reply { status, content_type, text: String::from_utf8(bytes.to_vec()).unwrap() }
 }

@@ -24,7 +24,12 @@ pub fn rendered(loaded: &Loaded, request: &ChatRequest) -> Result<String> {
         ..ApiError::new(Kind::Invalid, format!("{} cannot chat: {error}", loaded.name))
     })?;
     let tokenizer = engine.tokenizer()?;
-    let messages = for_template(&request.messages);
+    let mut messages = for_template(&request.messages);
+    if let Some(system) = &loaded.facts.defaults.system
+        && messages.iter().all(|message| message.role != "system")
+    {
+        messages.insert(0, Message::system(system));
+    }
     let guarded: Vec<Message> = messages.iter().map(|m| tokenizer.guard(m)).collect();
     let options = RenderOptions {
         add_generation_prompt: !request.continue_last,

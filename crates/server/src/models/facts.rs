@@ -1,5 +1,6 @@
 //! What is known of a model without loading it.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use baton_engine::{ModelText, Sampling, template_source};
@@ -7,6 +8,7 @@ use baton_hub::{Entry, LocalModel, Sha256};
 use baton_models::{Model, Source};
 use serde_json::{Map, Value as Json, json};
 
+use super::Defaults;
 use crate::Result;
 
 mod metadata;
@@ -39,10 +41,14 @@ pub struct Facts {
     pub template: Option<String>,
     /// Its licence, as its files or the catalog name it.
     pub license: Option<String>,
-    /// What the catalog or its files recommend of sampling.
+    /// What the user has set for it, or else its files or the catalog recommend, of sampling.
     pub recommended: Sampling,
     /// What it can do.
     pub capabilities: Capabilities,
+    /// What the user has set for it, if it is a model of the user's own.
+    pub defaults: Defaults,
+    /// These settings by their names.
+    pub parameters_set: BTreeMap<String, Json>,
 }
 
 /// What a model can do, as its files tell.
@@ -74,6 +80,8 @@ impl Facts {
         let own = ModelText::of(model).map(|text| text.sampling).unwrap_or_default();
         let catalog = entry.map(|entry| Sampling::from_names(&entry.sampling)).unwrap_or_default();
         let licence = model.licence().map(str::to_owned);
+        let custom = local.custom.clone().unwrap_or_default();
+        let defaults = Defaults::of(&custom);
         Facts {
             title: model.name().to_owned(),
             architecture: metadata::architecture(model),
@@ -90,8 +98,10 @@ impl Facts {
             modified: modified(local),
             capabilities: Capabilities::of(template.as_deref()),
             template,
-            license: licence.or_else(|| entry?.license.clone()),
-            recommended: own.or(&catalog),
+            license: custom.license.or(licence).or_else(|| entry?.license.clone()),
+            recommended: defaults.sampling.or(&own).or(&catalog),
+            defaults,
+            parameters_set: custom.parameters,
         }
     }
 
@@ -108,8 +118,8 @@ impl Facts {
         format!("{scaled:.decimals$}{unit}")
     }
 
-    /// The sampling parameters that are recommended, by their names in Modelfiles.
-    pub fn parameter_lines(&self) -> Vec<(&'static str, Json)> {
+    /// The parameters that are set or recommended, by their names in Modelfiles.
+    pub fn parameter_lines(&self) -> Vec<(String, Json)> {
         let Sampling { temperature, top_k, top_p, min_p, repeat_penalty, .. } = &self.recommended;
         // As short as the single-precision number is when it is written.
         let number = |value: &Option<f32>| {
@@ -122,7 +132,21 @@ impl Facts {
             ("min_p", number(min_p)),
             ("repeat_penalty", number(repeat_penalty)),
         ];
-        all.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+        let mut lines = Vec::new();
+        for (name, value) in all {
+            let recommended = value.filter(|_| !self.parameters_set.contains_key(name));
+            lines.extend(recommended.map(|value| (name.to_owned(), value)));
+        }
+        for (name, value) in &self.parameters_set {
+            match value {
+                // One line for each.
+                Json::Array(values) => {
+                    lines.extend(values.iter().map(|value| (name.clone(), value.clone())));
+                }
+                value => lines.push((name.clone(), value.clone())),
+            }
+        }
+        lines
     }
 }
 

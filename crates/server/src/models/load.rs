@@ -99,6 +99,7 @@ impl Opened {
         let facts = shared.facts_of(&name, local)?;
         let model = Model::open(&local.path).map_err(baton_engine::Error::from)?;
         let mut options = shared.options.load.clone();
+        options.context = facts.defaults.context.or(options.context);
         if let Some(context) = context {
             // As many as there are without being asked, at the least.
             let least = options.context.unwrap_or(0);

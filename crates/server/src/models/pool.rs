@@ -150,22 +150,20 @@ impl Pool {
 
     /// Makes a model leave as soon as nobody uses it; false if it is not in memory.
     pub(super) fn dismiss(&self, name: &str) -> bool {
-        let mut state = self.shared.lock();
-        let entry = state.resident.remove(name);
-        let was_there = entry.is_some();
-        state.leaving.extend(entry);
+        let was_there = self.shared.lock().dismiss(name);
         self.shared.tell();
         was_there
     }
 
     /// Makes the model leave that was not used for longest, if there is one that nobody uses.
-    pub(super) fn dismiss_idle(&self) -> bool {
-        let name = {
-            let state = self.shared.lock();
-            let idle = state.resident.iter().filter(|(_, entry)| entry.leases == 0);
-            idle.min_by_key(|(_, entry)| entry.last_used).map(|(name, _)| name.clone())
-        };
-        name.is_some_and(|name| self.dismiss(&name))
+    pub(super) fn dismiss_idle(&self) {
+        let mut state = self.shared.lock();
+        let idle = state.resident.iter().filter(|(_, entry)| entry.leases == 0);
+        let oldest = idle.min_by_key(|(_, entry)| entry.last_used).map(|(name, _)| name.clone());
+        if let Some(name) = oldest {
+            state.dismiss(&name);
+            self.shared.tell();
+        }
     }
 
     /// What there is.
@@ -243,6 +241,13 @@ impl Pool {
 }
 
 impl State {
+    fn dismiss(&mut self, name: &str) -> bool {
+        let entry = self.resident.remove(name);
+        let was_there = entry.is_some();
+        self.leaving.extend(entry);
+        was_there
+    }
+
     /// Takes out a model whose time has come and that nobody uses.
     fn due(&mut self, now: Instant) -> Option<Entry> {
         if let Some(at) = self.leaving.iter().position(|entry| entry.leases == 0) {
