@@ -24,14 +24,14 @@ export function rateChart(answers, slots) {
   return h('div', { class: 'rates' },
     svg('svg', { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: 'img', 'aria-label': words },
       line(0.5), line(HEIGHT / 2), line(HEIGHT - 0.5), ...columns),
-    h('span', { class: 'top' }, `${top}`),
-    h('span', { class: 'middle' }, `${top / 2}`));
+    h('span', { class: 'top' }, shown.length ? `${top}` : ''),
+    h('span', { class: 'middle' }, shown.length ? `${top / 2}` : ''));
 }
 
-/** The next of 1, 2, 5 times a power of ten. */
+/** The next round number. */
 function niceTop(value) {
   const power = 10 ** Math.floor(Math.log10(value));
-  return power * [1, 2, 5, 10].find((step) => step * power >= value);
+  return power * [1, 1.5, 2, 3, 4, 6, 8, 10].find((step) => step * power >= value);
 }
 
 /** One row for each phase: the unit that ran it, its part of the time, its rate. `stats` may be null. */
@@ -56,5 +56,6 @@ export function phaseChart(stats, units) {
 
 /** The colour of a unit: its own for those that are known. */
 function unitClass(unit) {
-  return /^(cpu|gpu)/.exec(unit ?? '')?.[0] ?? (/^(ane|coreml|neural)/.test(unit ?? '') ? 'ane' : 'other');
+  if (!unit) return 'none';
+  return /^(cpu|gpu)/.exec(unit)?.[0] ?? (/^(ane|coreml|neural)/.test(unit) ? 'ane' : 'other');
 }

@@ -27,7 +27,12 @@ function submit() {
   if (!input.value.trim() || answering() || !send(input.value)) return;
   input.value = '';
   showComposer();
-  input.focus();
+  focusInput();
+}
+
+/** Puts the cursor into the box, except where that would raise a keyboard over the page. */
+export function focusInput() {
+  if (!touch.matches) $('input').focus();
 }
 
 /** Fits the box to its text and the button to what it would do. */

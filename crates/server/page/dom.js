@@ -4,7 +4,7 @@ const ICONS = {
   menu: 'M4 7h16M4 12h16M4 17h16',
   plus: 'M12 5v14M5 12h14',
   send: 'M12 19V5M6 11l6-6 6 6',
-  stop: 'M8 8h8v8H8z',
+  stop: 'M6.5 6.5h11v11h-11z',
   copy: 'M9 9h10v11H9zM5 15V4h10',
   check: 'M5 13l4 4L19 7',
   edit: 'M4 20l1-4L16 5l3 3L8 19zM14 7l3 3',

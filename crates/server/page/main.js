@@ -3,7 +3,7 @@
 import { onKeyNeeded } from './api.js';
 import { answering, currentChat, onChat, openChat, send, stop, watchScroll } from './chat.js';
 import { chooseModel, showModelChoice } from './choice.js';
-import { buildComposer, showComposer } from './composer.js';
+import { buildComposer, focusInput, showComposer } from './composer.js';
 import { $, h, icon } from './dom.js';
 import { askKey } from './key.js';
 import { onLibrary, refresh } from './library.js';
@@ -84,7 +84,7 @@ buildModels((name) => {
   chooseModel(name);
   $('models').close();
   closeCovering();
-  $('input').focus();
+  focusInput();
 });
 watchScroll();
 onLibrary((progress) => progress || showModelChoice());
@@ -98,6 +98,6 @@ onChat(() => {
 });
 openChat(null);
 buildDrawers();
-$('input').focus();
+focusInput();
 refresh();
 poll();

@@ -48,7 +48,7 @@ function showModels() {
   const focused = document.activeElement?.dataset.key;
   $('models-error').textContent = library.error;
   const other = [...library.pulls.keys()].filter((name) => !library.catalog.some((row) => row.name === name));
-  $('pulls').replaceChildren(...other.map((name) => h('li', null, h('div', { class: 'what' }, h('b', null, name)), progress(name))));
+  fill('pulls', other.map((name) => h('li', null, h('div', { class: 'what' }, h('b', null, name)), progress(name))));
   fill('installed', library.installed.map(installedRow), 'No model is installed yet. Pull one below.');
   fill('catalog', library.catalog.filter((row) => !row.installed || library.pulls.has(row.name)).map(catalogRow),
     library.catalog.length ? 'Everything in the catalog is installed.' : 'The catalog is empty.');
@@ -56,8 +56,11 @@ function showModels() {
   if (focused) $('models').querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus();
 }
 
+/** Puts rows into a list. Those that look as before stay: a button built anew under the pointer gets no click. */
 function fill(id, rows, none) {
-  $(id).replaceChildren(...(rows.length ? rows : [h('li', { class: 'none' }, none)]));
+  const old = [...$(id).children];
+  const next = rows.length ? rows : [none && h('li', { class: 'none' }, none)].filter(Boolean);
+  $(id).replaceChildren(...next.map((row) => old.find((other) => other.isEqualNode(row)) ?? row));
 }
 
 function facts(...texts) {

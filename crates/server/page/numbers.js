@@ -35,6 +35,7 @@ export function showLive(run, stats) {
     const speed = run.tokens > 2 && ms > 200 ? ((run.tokens - 1) * 1000) / ms : NaN;
     texts.push(rate(speed), `TTFT ${duration(run.first - run.sent)}`, `${whole(run.tokens)} tokens`);
     $('speed').textContent = rate(speed);
+    $('ttft').textContent = duration(run.first - run.sent);
   } else if (run) {
     texts.push(`waiting ${duration(performance.now() - run.sent)}`);
     $('speed').textContent = rate(NaN);
@@ -46,10 +47,12 @@ export function showLive(run, stats) {
   shown = stats ?? null;
   $('speed').textContent = rate(stats?.decodeRate);
   $('ttft').textContent = duration(stats?.ttft);
-  $('prompt').textContent = stats ? `${whole(stats.prompt)} tokens` : '–';
-  $('cached').textContent = stats ? `${whole(stats.cached ?? 0)} tokens` : '–';
+  $('prompt').textContent = tokens(stats?.prompt);
+  $('cached').textContent = tokens(stats?.cached);
   drawPhases();
 }
+
+const tokens = (count) => (count == null ? '–' : `${whole(count)} tokens`);
 
 /** Shows the units of this model from now on. */
 export function showModel(name) {
@@ -85,6 +88,6 @@ export function buildNumbers() {
     h('dl', null,
       line('Time to the first token', 'ttft'), line('Prompt', 'prompt'), line('of it cached', 'cached'),
       line('Requests', 'requests'), line('Memory of the server', 'memory'), line('Memory still free', 'available')),
-    h('meter', { id: 'memory-bar', min: 0, max: 1, value: 0, 'aria-label': 'Share of memory that the server uses' }),
+    h('progress', { id: 'memory-bar', max: 1, value: 0, 'aria-label': 'Share of memory that the server uses' }),
   );
 }

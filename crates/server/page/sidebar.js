@@ -2,6 +2,7 @@
 
 import { $, h, iconButton, save, toast } from './dom.js';
 import { currentChat, openChat, stop } from './chat.js';
+import { focusInput } from './composer.js';
 import { allChats, exportChats, importChats, keep, onChats, removeChat, restoreChat } from './store.js';
 
 /** Starts to listen; called once. `close` puts the list away where it covers the page. */
@@ -9,7 +10,7 @@ export function buildSidebar(close) {
   const open = (id) => {
     openChat(id);
     close();
-    $('input').focus();
+    focusInput();
   };
   $('new-chat').addEventListener('click', () => open(null));
   $('chats').addEventListener('click', (event) => {
