@@ -173,6 +173,7 @@ test('sends the system prompt and the parameters', async () => {
     [body.temperature, body.top_k, body.seed, body.max_tokens, body.top_p, body.stop, body.response_format],
     [0.3, 40, 7, undefined, undefined, ['END', '\n\n'], { type: 'json_object' }],
   );
+  assert.equal(await answers().last().locator('figure.code').count(), 1);
 });
 
 test('says what went wrong', async () => {

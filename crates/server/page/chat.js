@@ -64,7 +64,8 @@ function update() {
   const run = runs.get(chat.id) ?? null;
   for (const view of views) view.update(run);
   $('empty').hidden = views.length > 0;
-  showLive(run, chat.nodes[chat.leaf]?.stats);
+  const measured = views.findLast((view) => chat.nodes[view.at].stats);
+  showLive(run, measured && chat.nodes[measured.at].stats);
   follow();
 }
 
@@ -131,7 +132,8 @@ export function stop({ id } = chat) {
 
 async function answer(parent) {
   const here = chat;
-  const at = addNode(here, parent, { role: 'assistant', content: '', reasoning: '', model: here.model });
+  const json = Boolean(here.params.format);
+  const at = addNode(here, parent, { role: 'assistant', content: '', reasoning: '', model: here.model, json });
   const run = { at, controller: new AbortController(), sent: performance.now(), first: 0, tokens: 0 };
   runs.set(here.id, run);
   keep(here);

@@ -115,7 +115,8 @@ function answerView(chat, at, actions) {
     ),
     update(run) {
       const writing = run?.at === at;
-      body.update(node.content, !writing);
+      // JSON is no Markdown: its stars and underscores are to be seen.
+      body.update(node.json && node.content ? `~~~json\n${node.content}` : node.content, !writing);
       body.element.classList.toggle('writing', writing && Boolean(node.content));
       thought.hidden = !node.reasoning;
       if (thought.open) thinking.update(node.reasoning, !writing);

@@ -26,7 +26,7 @@ export function recordAnswer({ stats, model: name }) {
   $('rates').replaceChildren(rateChart(rates, KEPT));
 }
 
-/** The line under the message box: of the run under way, else of the answer that ends the chat. */
+/** The line under the message box: of the run under way, else `stats` of the last answer. */
 export function showLive(run, stats) {
   const texts = [];
   if (run?.first) {

@@ -140,6 +140,7 @@ function checked(raw) {
       thought: Number.isFinite(node.thought) ? node.thought : undefined,
       tools: Array.isArray(node.tools) ? node.tools.map((t) => ({ name: text(t?.name), args: text(t?.args) })) : undefined,
       model: text(node.model),
+      json: node.json === true || undefined,
       error: text(node.error),
       finish: text(node.finish),
       stats: node.stats ? numbers(node.stats) : undefined,
