@@ -25,13 +25,13 @@ export function showModelChoice() {
     chat.model = names.find((name) => library.loaded.has(name)) ?? names[0];
   }
   // A list that is open in front of the user must not be built anew for nothing.
-  const wanted = JSON.stringify([chat.model, names]);
+  const wanted = JSON.stringify([library.asked, chat.model, names]);
   if (wanted !== shown) showOptions(chat.model, names);
   shown = wanted;
   const loaded = library.loaded.has(chat.model);
   $('loaded').classList.toggle('on', loaded);
   $('loaded').title = loaded ? 'Loaded' : 'Not loaded: the first answer loads it';
-  const none = !names.length && !chat.model;
+  const none = library.asked && !names.length && !chat.model;
   $('welcome').textContent = library.error || (none ? 'No model is installed yet.' : 'What would you like to know?');
   $('get-model').hidden = !none;
   $('suggestions').hidden = none;
@@ -40,7 +40,7 @@ export function showModelChoice() {
 
 function showOptions(model, names) {
   const options = names.map((name) => h('option', { value: name }, name));
-  if (!model) options.unshift(h('option', { value: '' }, 'No model'));
+  if (!model) options.unshift(h('option', { value: '' }, library.asked ? 'No model' : ''));
   else if (!names.includes(model)) options.unshift(h('option', { value: model }, `${model} (not installed)`));
   $('model').replaceChildren(...options);
   $('model').value = model;

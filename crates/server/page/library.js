@@ -3,8 +3,8 @@
 import { ApiError, json, jsonLines } from './api.js';
 
 /** `installed`: rows of /api/tags with `context` when known; `loaded`: name to row of /api/ps;
- *  `catalog`: rows of /api/baton/catalog; `pulls`: name to download; `error`: why there is no list. */
-export const library = { installed: [], loaded: new Map(), catalog: [], pulls: new Map(), busy: new Set(), error: '' };
+ *  `catalog`: rows of /api/baton/catalog; `pulls`: name to download; `error`: why there is no list; `asked`: whether the server answered yet. */
+export const library = { asked: false, installed: [], loaded: new Map(), catalog: [], pulls: new Map(), busy: new Set(), error: '' };
 
 const watchers = new Set();
 const contexts = new Map();
@@ -28,6 +28,7 @@ export async function refresh() {
   } catch (error) {
     library.error = error.message;
   }
+  library.asked = true;
   changed();
 }
 
