@@ -26,7 +26,7 @@ export async function openPage(url, options = {}) {
   const context = await (await openBrowser()).newContext({ viewport: { width: 1280, height: 800 }, ...options });
   await context.grantPermissions(['clipboard-read', 'clipboard-write']);
   const page = await context.newPage();
-  page.setDefaultTimeout(Number(process.env.PAGE_TIMEOUT ?? 5000));
+  page.setDefaultTimeout(Number(process.env.PAGE_TIMEOUT ?? 30_000));
   const faults = [];
   page.on('pageerror', (error) => faults.push(String(error)));
   page.on('console', (message) => {

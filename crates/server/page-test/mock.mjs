@@ -17,7 +17,7 @@ const wait = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 export async function startMock() {
   const state = {
     key: null,
-    pace: 4,
+    pace: 2,
     installed: [
       model('smollm2:135m', 98_100_000, '135M', 'Q4_1'),
       model('qwen3:4b-thinking', 2_497_000_000, '4.0B', 'Q4_K_M'),

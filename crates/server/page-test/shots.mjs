@@ -54,7 +54,7 @@ async function shots(name, options) {
   await page.waitForTimeout(1800);
   await shot('models');
   await page.click('[data-key="cancel gemma3:270m"]');
-  mock.state.pace = 4;
+  mock.state.pace = 2;
   mock.state.key = 'k';
   await page.reload();
   await page.waitForTimeout(400);

@@ -182,6 +182,10 @@ function load(key) {
     if (!old) ours.nodes.push(node);
     else if (old.content.length < node.content.length) Object.assign(old, node);
   });
+  // What was said there after the last message here is shown here too.
+  for (let at = leaf; at > ours.leaf; at = ours.nodes[at].parent) {
+    if (ours.nodes[at].parent === ours.leaf) ours.leaf = leaf;
+  }
 }
 
 for (const key of local.keys()) if (key.startsWith(PREFIX)) load(key);
