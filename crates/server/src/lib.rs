@@ -19,6 +19,7 @@ mod models;
 mod ollama;
 mod openai;
 mod openapi;
+mod page;
 mod routes;
 mod safety;
 mod server;
