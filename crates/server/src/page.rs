@@ -6,15 +6,13 @@ use axum::response::Response;
 
 use crate::api::Api;
 use crate::call::Call;
+use crate::ollama::GREETING;
 use crate::routes::Route;
 use crate::{ApiError, Kind, Result};
 
 /// What the page may load and talk to: this server only. No frame of another page shows it.
 const POLICY: &str =
     "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
-
-/// What `GET /` says to programs: clients of Ollama look for it.
-const GREETING: &str = "Ollama is running";
 
 macro_rules! files {
     ($($name:literal),* $(,)?) => {
