@@ -220,7 +220,7 @@ impl<'s> Generation<'s> {
         let row = logits.last_of(0).ok_or_else(|| Error::BadLogits {
             problem: "the compute unit returned none for the last token".into(),
         })?;
-        let token = self.sampler.sample(row)?;
+        let token = self.sampler.sample(row, None)?;
         let id = token.id;
         if self.session.engine().traits().end_tokens.contains(&id) && !self.ignore_end {
             self.end(FinishReason::EndOfGeneration);
