@@ -9,7 +9,7 @@ use baton_graph::{Executor, Limits, SeqId, Usage};
 use baton_text::{ChatTemplates, Tokenizer};
 
 use crate::sequences::Sequences;
-use crate::{Error, MemoryPlan, Result, Sampling, Session};
+use crate::{Constraint, Error, Grammar, GrammarCompiler, MemoryPlan, Result, Sampling, Session};
 
 /// A model ready to answer: a compiled graph, its cache, and what its texts look like.
 ///
@@ -24,6 +24,8 @@ struct Shared {
     sequences: Mutex<Sequences>,
     limits: Limits,
     traits: ModelTraits,
+    /// Made when the first answer is to be held to a grammar.
+    grammars: Mutex<Option<Arc<GrammarCompiler>>>,
 }
 
 /// What an engine knows of its model besides how to compute it.
@@ -50,7 +52,8 @@ impl Engine {
     pub fn new(executor: Box<dyn Executor>, traits: ModelTraits) -> Self {
         let limits = *executor.limits();
         let sequences = Mutex::new(Sequences::new(executor));
-        Engine { shared: Arc::new(Shared { sequences, limits, traits }) }
+        let grammars = Mutex::default();
+        Engine { shared: Arc::new(Shared { sequences, limits, traits, grammars }) }
     }
 
     /// A new session, which holds nothing yet.
@@ -87,6 +90,28 @@ impl Engine {
             prompt if prompt < context => Ok(()),
             prompt => Err(Error::PromptTooLong { prompt, counted: false, context }),
         }
+    }
+
+    /// A constraint that holds one answer to `grammar`: all of it, or what follows the text `after`,
+    /// as [`GrammarCompiler::compile`] has it. [`GenerateOptions`](crate::GenerateOptions) make one
+    /// by themselves.
+    ///
+    /// # Errors
+    /// [`Error::Grammar`] if it cannot be obeyed; [`Error::NoTokenizer`], [`Error::Vocabulary`] if
+    /// the model is not made for that.
+    pub fn constraint(&self, grammar: &Grammar, after: Option<&str>) -> Result<Constraint> {
+        let compiler = {
+            let mut made = self.shared.grammars.lock().map_err(|_| Error::Poisoned)?;
+            match &*made {
+                Some(compiler) => Arc::clone(compiler),
+                None => {
+                    let ends = &self.shared.traits.end_tokens;
+                    let compiler = Arc::new(GrammarCompiler::new(self.tokenizer()?, ends)?);
+                    Arc::clone(made.insert(compiler))
+                }
+            }
+        };
+        compiler.compile(grammar, after)
     }
 
     /// Memory that the executor holds.

