@@ -2,13 +2,14 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use baton_graph::{Executor, Limits, SeqId, Usage};
 use baton_text::{ChatTemplates, Tokenizer};
 
 use crate::sequences::Sequences;
+use crate::transcript::{Transcript, Transcripts};
 use crate::{Constraint, Error, Grammar, GrammarCompiler, MemoryPlan, Result, Sampling, Session};
 
 /// A model ready to answer: a compiled graph, its cache, and what its texts look like.
@@ -22,6 +23,7 @@ pub struct Engine {
 
 struct Shared {
     sequences: Mutex<Sequences>,
+    transcripts: Mutex<Transcripts>,
     limits: Limits,
     traits: ModelTraits,
     /// Made when the first answer is to be held to a grammar.
@@ -52,8 +54,8 @@ impl Engine {
     pub fn new(executor: Box<dyn Executor>, traits: ModelTraits) -> Self {
         let limits = *executor.limits();
         let sequences = Mutex::new(Sequences::new(executor));
-        let grammars = Mutex::default();
-        Engine { shared: Arc::new(Shared { sequences, limits, traits, grammars }) }
+        let (transcripts, grammars) = (Mutex::default(), Mutex::default());
+        Engine { shared: Arc::new(Shared { sequences, transcripts, limits, traits, grammars }) }
     }
 
     /// A new session, which holds nothing yet.
@@ -129,6 +131,24 @@ impl Engine {
     pub fn clear_cache(&self) -> Result<()> {
         self.lock()?.clear();
         Ok(())
+    }
+
+    /// The ids of a rendered conversation: those that the model saw and wrote as far as it is one
+    /// that the engine answered lately, the tokenizer's behind that.
+    pub(crate) fn recall(&self, rendered: String) -> Result<Transcript> {
+        let tokenizer = self.tokenizer()?;
+        let nearest = self.transcripts().nearest(&rendered);
+        nearest.continued(tokenizer, rendered)
+    }
+
+    /// Keeps a conversation for its next turn.
+    pub(crate) fn remember(&self, transcript: Transcript) {
+        self.transcripts().remember(transcript);
+    }
+
+    /// A panic elsewhere leaves no transcript half written.
+    fn transcripts(&self) -> MutexGuard<'_, Transcripts> {
+        self.shared.transcripts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn lock(&self) -> Result<MutexGuard<'_, Sequences>> {

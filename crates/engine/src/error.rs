@@ -73,6 +73,18 @@ pub enum Error {
         /// What the compute unit said.
         source: ExecError,
     },
+    /// Too many requests wait for their turn.
+    #[error("{waiting} requests are waiting already; try again later")]
+    Busy {
+        /// How many wait.
+        waiting: usize,
+    },
+    /// The system gave no thread.
+    #[error("cannot start a thread: {source}")]
+    Thread {
+        /// What the system said.
+        source: std::io::Error,
+    },
     /// An option whose value makes no sense.
     #[error("{name} is {value}; it must be {wanted}")]
     Option {
