@@ -10,7 +10,9 @@ use baton_text::{ChatTemplates, Tokenizer};
 
 use crate::sequences::Sequences;
 use crate::transcript::{Transcript, Transcripts};
-use crate::{Constraint, Error, Grammar, GrammarCompiler, MemoryPlan, Result, Sampling, Session};
+use crate::{
+    Constraint, Error, Grammar, GrammarCompiler, MemoryPlan, Reasoning, Result, Sampling, Session,
+};
 
 /// A model ready to answer: a compiled graph, its cache, and what its texts look like.
 ///
@@ -94,14 +96,18 @@ impl Engine {
         }
     }
 
-    /// A constraint that holds one answer to `grammar`: all of it, or what follows the text `after`,
-    /// as [`GrammarCompiler::compile`] has it. [`GenerateOptions`](crate::GenerateOptions) make one
+    /// A constraint that holds one answer to `grammar`: all of it, or what follows the reasoning, as
+    /// [`GrammarCompiler::compile`] has it. [`GenerateOptions`](crate::GenerateOptions) make one
     /// by themselves.
     ///
     /// # Errors
     /// [`Error::Grammar`] if it cannot be obeyed; [`Error::NoTokenizer`], [`Error::Vocabulary`] if
     /// the model is not made for that.
-    pub fn constraint(&self, grammar: &Grammar, after: Option<&str>) -> Result<Constraint> {
+    pub fn constraint(
+        &self,
+        grammar: &Grammar,
+        reasoning: Option<Reasoning<'_>>,
+    ) -> Result<Constraint> {
         let compiler = {
             let mut made = self.shared.grammars.lock().map_err(|_| Error::Poisoned)?;
             match &*made {
@@ -113,7 +119,7 @@ impl Engine {
                 }
             }
         };
-        compiler.compile(grammar, after)
+        compiler.compile(grammar, reasoning)
     }
 
     /// Memory that the executor holds.

@@ -21,7 +21,7 @@ use llguidance::api::TopLevelGrammar;
 use serde_json::{Value, json};
 
 pub use compiler::GrammarCompiler;
-pub use constraint::Constraint;
+pub use constraint::{Constraint, Reasoning};
 pub use mask::TokenMask;
 
 /// What may stand between two tokens of JSON: nothing, a space, or a line break and at most 20

@@ -37,7 +37,7 @@ pub use error::{Error, Result};
 pub use evaluate::{Comparison, Evaluation, Windows, compare, evaluate};
 pub use event::{Event, FinishReason, Summary};
 pub use generation::Generation;
-pub use grammar::{Constraint, Grammar, GrammarCompiler, TokenMask};
+pub use grammar::{Constraint, Grammar, GrammarCompiler, Reasoning, TokenMask};
 pub use load::{Compiled, LoadOptions, UnitKind, compile_model};
 pub use memory::{MemoryPlan, available_memory, peak_memory};
 pub use metrics::Metrics;

@@ -58,6 +58,10 @@ pub struct GenerateOptions {
     /// The text after which the grammar counts, such as `</think>`; without one it counts from the
     /// first token on. The answer cannot end before this text came.
     pub grammar_after: Option<String>,
+    /// With this text, such as `<think>`, it is left to the model whether there is anything before
+    /// what the grammar says: if its answer begins with this text, the grammar waits for
+    /// `grammar_after`, and else it counts from the first token on.
+    pub grammar_after_open: Option<String>,
     /// Go on when the model would end its answer.
     pub ignore_end: bool,
     /// Ends the answer from outside.

@@ -10,7 +10,7 @@ use llguidance::toktrie::{InferenceCapabilities, TokEnv};
 use llguidance::{Matcher, ParserFactory};
 
 use super::vocabulary::{SharedVocabulary, Vocabulary};
-use super::{Constraint, Grammar, limits};
+use super::{Constraint, Grammar, Reasoning, limits};
 use crate::{Error, Result};
 
 /// The name of the threads that grammars are compiled in.
@@ -39,14 +39,18 @@ impl GrammarCompiler {
         Ok(GrammarCompiler { factory, vocabulary })
     }
 
-    /// A constraint for one answer. It counts from the first token on, or, with `after`, from where
-    /// this text of the model's ends; until then the answer cannot end. Between the two there may
-    /// be a few characters of white space.
+    /// A constraint for one answer. It counts from the first token on, or from where the reasoning
+    /// ends; until then the answer cannot end. Between the two there may be a few characters of
+    /// white space.
     ///
     /// # Errors
     /// [`Error::Grammar`] if the grammar is not valid, asks for what cannot be enforced, no text
     /// matches it, or it is too large.
-    pub fn compile(&self, grammar: &Grammar, after: Option<&str>) -> Result<Constraint> {
+    pub fn compile(
+        &self,
+        grammar: &Grammar,
+        reasoning: Option<Reasoning<'_>>,
+    ) -> Result<Constraint> {
         limits::check(grammar)?;
         let what = grammar.what();
         // Its depth is bounded by its size only; each level takes a stack frame or several.
@@ -58,7 +62,7 @@ impl GrammarCompiler {
             })?;
             work.join().unwrap_or_else(|_| Err(limits::error(what, &"it makes the parser panic")))
         })?;
-        Ok(Constraint::new(matcher, self.vocabulary.clone(), what, after))
+        Ok(Constraint::new(matcher, self.vocabulary.clone(), what, reasoning))
     }
 
     fn matcher(&self, grammar: &Grammar) -> Result<Matcher> {

@@ -9,6 +9,16 @@ use super::mask::TokenMask;
 use super::vocabulary::{MAX_GAP, SharedVocabulary};
 use crate::{Error, Result};
 
+/// The texts around what a model thinks before it answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reasoning<'a> {
+    /// What begins it, such as `<think>`, if the model may leave it out. None if it has begun
+    /// already.
+    pub open: Option<&'a str>,
+    /// What ends it, such as `</think>`.
+    pub close: &'a str,
+}
+
 /// Says before each token of an answer which ones may follow.
 ///
 /// Ask for the [`mask`](Constraint::mask), choose a token, [`accept`](Constraint::accept) it, until
@@ -24,6 +34,10 @@ pub struct Constraint {
 
 #[derive(Debug)]
 enum Stage {
+    /// At the beginning: this text may come, and the lead then, or what the grammar says.
+    Open(Vec<u8>, Lead),
+    /// Within that text: this much is still to come.
+    Opening(Vec<u8>, Lead),
     /// Before the text after which the grammar counts.
     Lead(Lead),
     /// Behind it: up to so many bytes of white space may come before what the grammar says.
@@ -31,15 +45,28 @@ enum Stage {
     Grammar,
 }
 
+impl Stage {
+    /// Within the text that begins the reasoning, of which `rest` is still to come.
+    fn opening(rest: &[u8], lead: Lead) -> Self {
+        if rest.is_empty() { Stage::Lead(lead) } else { Stage::Opening(rest.to_vec(), lead) }
+    }
+}
+
 impl Constraint {
     pub(super) fn new(
         matcher: Matcher,
         vocabulary: SharedVocabulary,
         what: &'static str,
-        after: Option<&str>,
+        reasoning: Option<Reasoning<'_>>,
     ) -> Self {
-        let stage = match after {
-            Some(text) if !text.is_empty() => Stage::Lead(Lead::new(text, vocabulary.clone())),
+        let stage = match reasoning {
+            Some(Reasoning { open, close }) if !close.is_empty() => {
+                let lead = Lead::new(close, vocabulary.clone());
+                match open {
+                    Some(open) if !open.is_empty() => Stage::Open(open.into(), lead),
+                    _ => Stage::Lead(lead),
+                }
+            }
             _ => Stage::Grammar,
         };
         Constraint { matcher, vocabulary, what, stage, mask: None }
@@ -54,10 +81,21 @@ impl Constraint {
         if let Stage::Lead(lead) = &mut self.stage {
             lead.prepare();
         } else if self.mask.is_none() {
-            let mut mask = self.grammar_mask()?;
-            if let Stage::Gap(left) = self.stage {
-                let short = |&&id: &&u32| self.vocabulary.bytes(id).len() <= left;
-                self.vocabulary.spaces.iter().filter(short).for_each(|&id| mask.allow(id));
+            let mut mask = match self.stage {
+                Stage::Opening(..) => TokenMask::none(self.vocabulary.len()),
+                _ => self.grammar_mask()?,
+            };
+            // White space before the answer, or the text that begins the reasoning.
+            match &self.stage {
+                Stage::Gap(left) => {
+                    let all = self.vocabulary.spaces.iter();
+                    all.filter(|&&id| self.is_gap(id, *left)).for_each(|&id| mask.allow(id));
+                }
+                Stage::Open(text, _) | Stage::Opening(text, _) => {
+                    let all = 0..self.vocabulary.len() as u32;
+                    all.filter(|&id| self.begins(text, id)).for_each(|id| mask.allow(id));
+                }
+                Stage::Lead(_) | Stage::Grammar => {}
             }
             self.mask = Some(mask);
         }
@@ -78,32 +116,31 @@ impl Constraint {
     /// # Errors
     /// [`Error::Grammar`] if it was not allowed.
     pub fn accept(&mut self, token: u32) -> Result<()> {
-        match &mut self.stage {
-            Stage::Lead(lead) => {
-                if let Some(space) = lead.accept(token) {
-                    self.stage = Stage::Gap(MAX_GAP.saturating_sub(space));
-                }
-                return Ok(());
-            }
-            Stage::Gap(left) => {
-                let left = *left;
-                let len = self.vocabulary.bytes(token).len();
-                // White space that the grammar itself begins with belongs to it.
-                if self.vocabulary.spaces.contains(&token) && len <= left && !self.fits(token)? {
-                    self.mask = None;
-                    self.stage = Stage::Gap(left - len);
-                    return Ok(());
-                }
-                self.stage = Stage::Grammar;
-            }
-            Stage::Grammar => {}
-        }
         self.mask = None;
-        let ends = self.vocabulary.ends.binary_search(&token).is_ok();
-        if ends && self.finished() {
-            return Ok(());
+        let len = self.vocabulary.bytes(token).len();
+        match std::mem::replace(&mut self.stage, Stage::Grammar) {
+            Stage::Open(text, lead) if self.begins(&text, token) && !self.fits(token)? => {
+                self.stage = Stage::opening(&text[len..], lead);
+                Ok(())
+            }
+            Stage::Opening(text, lead) if self.begins(&text, token) => {
+                self.stage = Stage::opening(&text[len..], lead);
+                Ok(())
+            }
+            Stage::Lead(mut lead) => {
+                self.stage = match lead.accept(token) {
+                    Some(space) => Stage::Gap(MAX_GAP.saturating_sub(space)),
+                    None => Stage::Lead(lead),
+                };
+                Ok(())
+            }
+            Stage::Gap(left) if self.is_gap(token, left) && !self.fits(token)? => {
+                self.stage = Stage::Gap(left - len);
+                Ok(())
+            }
+            _ if self.finished() && self.vocabulary.ends.binary_search(&token).is_ok() => Ok(()),
+            _ => self.matcher.consume_token(token).map_err(|error| self.error(&error)),
         }
-        self.matcher.consume_token(token).map_err(|error| self.error(&error))
     }
 
     /// Whether the answer is complete and nothing but its end could follow.
@@ -113,6 +150,18 @@ impl Constraint {
             && !self.matcher.is_error()
     }
 
+    /// Whether a token is within a text, at its beginning.
+    fn begins(&self, text: &[u8], token: u32) -> bool {
+        let token = self.vocabulary.bytes(token);
+        !token.is_empty() && text.starts_with(token)
+    }
+
+    fn is_gap(&self, token: u32, left: usize) -> bool {
+        self.vocabulary.spaces.binary_search(&token).is_ok()
+            && self.vocabulary.bytes(token).len() <= left
+    }
+
+    /// Whether the grammar takes a token.
     fn fits(&mut self, token: u32) -> Result<bool> {
         let fitting = self.matcher.validate_tokens(&[token]).map_err(|error| self.error(&error))?;
         Ok(fitting == 1)
