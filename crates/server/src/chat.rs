@@ -2,6 +2,7 @@
 
 mod answer;
 mod collect;
+mod constraint;
 mod render;
 mod splitter;
 
@@ -128,11 +129,18 @@ pub async fn chat(lease: Lease, request: ChatRequest) -> Result<Answer> {
     let started = Instant::now();
     blocking(move || {
         let tools = render::offered(&request)?;
-        constrainable(&request.format, &request.tool_choice)?;
         let rendered = render::rendered(&lease, &request)?;
         let format = OutputFormat::detect(lease.facts.template.as_deref());
         let tokenizer = lease.engine().tokenizer()?;
+        let held = constraint::constraint(&request, &tools, &format, tokenizer, &rendered)?;
+        let (grammar, grammar_after, grammar_after_open) = match held {
+            Some(held) => (Some(held.grammar), held.after, held.open),
+            None => (None, None, None),
+        };
         let options = GenerateOptions {
+            grammar,
+            grammar_after,
+            grammar_after_open,
             show: format.visible_tokens().iter().filter_map(|name| tokenizer.id(name)).collect(),
             ..options(&lease, &request.sampling, request.max_tokens, request.stop)
         };
@@ -153,9 +161,9 @@ pub async fn chat(lease: Lease, request: ChatRequest) -> Result<Answer> {
 pub async fn complete(lease: Lease, request: CompletionRequest) -> Result<Answer> {
     let started = Instant::now();
     blocking(move || {
-        constrainable(&request.format, &ToolChoice::Auto)?;
         let options = GenerateOptions {
             ignore_end: request.ignore_end,
+            grammar: (request.format != Format::Text).then(|| constraint::grammar(&request.format)),
             ..options(&lease, &request.sampling, request.max_tokens, request.stop)
         };
         let prompt = match request.prompt {
@@ -196,17 +204,6 @@ fn options(
         stop: if stop.is_empty() { defaults.stop.clone() } else { stop },
         cancel: CancelToken::new(),
         ..GenerateOptions::default()
-    }
-}
-
-/// Refuses answers that must have a form.
-fn constrainable(format: &Format, tool_choice: &ToolChoice) -> Result<()> {
-    if *format != Format::Text {
-        return Err(ApiError::unsupported("response_format", "ask for text"));
-    }
-    match tool_choice {
-        ToolChoice::Auto | ToolChoice::None => Ok(()),
-        _ => Err(ApiError::unsupported("tool_choice", "let it be \"auto\" or \"none\"")),
     }
 }
 

@@ -63,7 +63,8 @@ impl From<Piece> for Part {
     }
 }
 
-fn tail(prompt: &str) -> &str {
+/// The end of a prompt.
+pub(super) fn tail(prompt: &str) -> &str {
     let from = prompt.len().saturating_sub(TAIL);
     let from = (from..=prompt.len()).find(|&at| prompt.is_char_boundary(at));
     &prompt[from.unwrap_or(prompt.len())..]
