@@ -156,3 +156,76 @@ async fn a_call_can_be_forced() {
     let more = json!({ "tools": [weather()], "tool_choice": unknown });
     refused(&chat(&models, more).await, 400, "tool_choice");
 }
+
+#[tokio::test]
+async fn the_form_counts_from_the_end_of_the_thoughts() {
+    let home = Home::new();
+    let models = home.models().await;
+    let model = Successors::speaking(&["<think>", "\nHm.\n", "</think>", "\n\n", "Yes."]);
+    home.give(&models, "thinker", &model.with_template(&hermes())).await;
+    let schema = json!({ "type": "object", "properties": { "sky": { "enum": ["blue"] } },
+        "required": ["sky"], "additionalProperties": false });
+    let format = json!({ "type": "json_schema", "json_schema": { "schema": schema } });
+    let body = with(hello("thinker"), json!({ "response_format": format, "temperature": 0 }));
+    let reply = ask(&models, "POST", "/v1/chat/completions", body).await.json();
+    let message = &reply["choices"][0]["message"];
+    assert_eq!(message["reasoning"], "Hm.");
+    let text = message["content"].as_str().unwrap();
+    assert_eq!(serde_json::from_str::<Value>(text).unwrap(), json!({ "sky": "blue" }));
+}
+
+#[tokio::test]
+async fn text_comes_in_pieces_also_where_tools_are() {
+    let home = Home::new();
+    let models = home.models().await;
+    home.give(&models, "sayer", &Successors::answering(ANSWER).with_template(&hermes())).await;
+    let body = with(hello("sayer"), json!({ "tools": [weather()], "stream": true }));
+    let chunks = chunks(&ask(&models, "POST", "/v1/chat/completions", body).await);
+    assert_eq!(deltas(&chunks, "content"), ANSWER);
+    assert!(chunks.len() > 4, "{chunks:?}");
+    assert_eq!(chunks.last().unwrap()["choices"][0]["finish_reason"], "stop");
+}
+
+#[tokio::test]
+async fn there_may_be_many_tools() {
+    let home = Home::new();
+    let models = home.models().await;
+    home.give(&models, "sayer", &Successors::answering(ANSWER).with_template(&hermes())).await;
+    let tool = |n: usize| {
+        let text = json!({ "type": "string", "maxLength": 4000 });
+        let parameters = json!({ "type": "object", "required": ["a"],
+            "properties": { "a": { "const": n }, "b": text } });
+        let name = format!("tool_{n}");
+        json!({ "type": "function", "function": { "name": name, "parameters": parameters } })
+    };
+    let tools: Vec<Value> = (0..80).map(tool).collect();
+    let more = json!({ "tools": tools, "tool_choice": "required", "temperature": 0,
+        "max_tokens": 200 });
+    let body = with(hello("sayer"), more);
+    let reply = ask(&models, "POST", "/v1/chat/completions", body).await.json();
+    let choice = &reply["choices"][0];
+    let call = &choice["message"]["tool_calls"][0]["function"];
+    assert!(call["name"].as_str().unwrap().starts_with("tool_"), "{choice}");
+}
+
+#[tokio::test]
+async fn only_one_call_is_made_where_more_are_not_wanted() {
+    let home = Home::new();
+    let models = home.models().await;
+    // Each piece is a token of its own, so the second call has other pieces than the first.
+    let second = [
+        "<tool_call>\n{\"name\": ",
+        "\"weather\", \"arguments\": {\"city\":\"Paris\"}}",
+        "\n</tool_call>",
+    ];
+    let pieces = [CALL, &["\n\n"], &second].concat();
+    home.give(&models, "caller", &Successors::speaking(&pieces).with_template(&hermes())).await;
+    for (parallel, calls) in [(true, 2), (false, 1)] {
+        let more = json!({ "tools": [weather()], "parallel_tool_calls": parallel });
+        let body = with(hello("caller"), more);
+        let reply = ask(&models, "POST", "/v1/chat/completions", body).await.json();
+        let choice = &reply["choices"][0];
+        assert_eq!(choice["message"]["tool_calls"].as_array().unwrap().len(), calls);
+        assert_eq!(choice["finish_reason"], "tool_calls");
+    }
+}
