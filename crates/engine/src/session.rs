@@ -52,6 +52,8 @@ pub struct GenerateOptions {
     pub max_tokens: Option<usize>,
     /// Strings that end the answer and are not part of it.
     pub stop: Vec<String>,
+    /// Control tokens that are part of the text all the same, such as those that mark a tool call.
+    pub visible_tokens: Vec<u32>,
     /// Go on when the model would end its answer.
     pub ignore_end: bool,
     /// Ends the answer from outside.
