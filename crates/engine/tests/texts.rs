@@ -90,7 +90,7 @@ fn control_tokens_are_text_where_wanted() {
     let logit_bias = forbidden.map(|id| (id, f32::NEG_INFINITY)).collect();
     let sampling = Sampling { logit_bias, ..Sampling::greedy() };
     let hidden = GenerateOptions { sampling, ..greedy(2) };
-    let shown = GenerateOptions { visible_tokens: vec![CONTROL], ..hidden.clone() };
+    let shown = GenerateOptions { show: vec![CONTROL], ..hidden.clone() };
     let text = |options| engine.session().generate("go", options).unwrap().finish().unwrap().0;
     let name = engine.tokenizer().unwrap().token(CONTROL).unwrap();
     assert_eq!(text(&hidden), "");
