@@ -23,6 +23,7 @@ mod routes;
 mod safety;
 mod server;
 mod stream;
+mod text_or;
 #[cfg(test)]
 mod testing;
 mod vectors;

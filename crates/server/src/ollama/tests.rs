@@ -265,7 +265,7 @@ async fn a_download_that_fails_says_so() {
 async fn a_model_without_a_template_goes_on_with_a_text_and_does_not_chat() {
     let home = Home::new();
     let models = home.models().await;
-    let base = Successors::answering(ANSWER).with_template("");
+    let base = Successors::answering(ANSWER).without_template();
     home.give(&models, "base", &base).await;
     let body = json!({ "model": "base", "prompt": "b", "stream": false });
     let reply = ask(&models, "POST", "/api/generate", body.clone()).await.json();

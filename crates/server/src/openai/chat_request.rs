@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::message::{InputMessage, Tool};
 use super::sampling;
-use super::text_or::{TextOr, Texts};
+use crate::text_or::{TextOr, Texts};
 use crate::chat::{ChatRequest, Format, Think, ToolChoice};
 use crate::fields::{Ignored, Refused};
 use crate::models::KeepAlive;

@@ -13,7 +13,7 @@ use super::chat_request::{ResponseFormat, StreamOptions, stay};
 use super::completion_stream::CompletionScript;
 use super::sampling;
 use super::shapes::{FINGERPRINT, Timings, Usage, finish_reason, possible};
-use super::text_or::{TextOr, Texts};
+use crate::text_or::{TextOr, Texts};
 use crate::call::{Call, reply};
 use crate::chat::{self, Answer, Collected, CompletionRequest, Format, PromptText, TokenInfo};
 use crate::fields::{Ignored, Refused};
