@@ -14,7 +14,8 @@ use crate::memory::peak_memory;
 use crate::session::Prompt;
 use crate::transcript::Transcript;
 use crate::{
-    Engine, Error, Event, FinishReason, GenerateOptions, Metrics, Result, Sampler, Summary,
+    Constraint, Engine, Error, Event, FinishReason, GenerateOptions, Metrics, Reasoning, Result,
+    Sampler, Summary,
 };
 
 /// An answer in the making.
@@ -29,6 +30,7 @@ pub(crate) struct Answer {
     shared: usize,
     over: bool,
     sampler: Sampler,
+    constraint: Option<Constraint>,
     text: Option<TextStream>,
     transcript: Option<Transcript>,
     ignore_end: bool,
@@ -53,15 +55,15 @@ impl Answer {
     /// Checks a request; nothing is computed yet.
     ///
     /// # Errors
-    /// If an option makes no sense, the prompt is empty or does not fit the context, or the prompt
-    /// or the stop strings are text and the engine has no tokenizer.
+    /// If an option makes no sense, the grammar cannot be obeyed, the prompt is empty or does not
+    /// fit the context, or the prompt or the stop strings are text and the engine has no tokenizer.
     pub(crate) fn new(engine: &Engine, prompt: Prompt, options: &GenerateOptions) -> Result<Self> {
         let started = Instant::now();
         let config = options.sampling.or(&engine.traits().sampling).resolve()?;
         let seed = config.seed();
         let penalized = config.penalizes();
         let mut sampler = Sampler::new(config);
-        let text = TextStream::new(engine, &options.stop)?;
+        let text = TextStream::new(engine, options)?;
         let (tokens, transcript) = prompt_tokens(engine, prompt)?;
         let context = engine.limits().context;
         if tokens.is_empty() {
@@ -73,6 +75,13 @@ impl Answer {
         if penalized {
             tokens.iter().for_each(|&token| sampler.accept(token));
         }
+        let reasoning = options
+            .grammar_after
+            .as_deref()
+            .map(|close| Reasoning { open: options.grammar_after_open.as_deref(), close });
+        let constrain = |grammar| engine.constraint(grammar, reasoning);
+        let constraint = options.grammar.as_ref().map(constrain);
+        let constraint = constraint.transpose()?;
         let room = context - tokens.len();
         let metrics = Metrics {
             prompt_tokens: tokens.len(),
@@ -86,6 +95,7 @@ impl Answer {
             shared: 0,
             over: false,
             sampler,
+            constraint,
             text,
             transcript,
             ignore_end: options.ignore_end,
@@ -173,11 +183,17 @@ impl Answer {
         let row = logits.ok_or_else(|| Error::BadLogits {
             problem: "the compute unit returned none for the last token".into(),
         })?;
-        let token = self.sampler.sample(row)?;
+        let allowed = self.constraint.as_mut().map(Constraint::mask).transpose()?;
+        let token = self.sampler.sample(row, allowed)?;
         let id = token.id;
-        if engine.traits().end_tokens.contains(&id) && !self.ignore_end {
+        // Behind the end that a grammar allows nothing could follow.
+        let may_end = !self.ignore_end || self.constraint.is_some();
+        if engine.traits().end_tokens.contains(&id) && may_end {
             self.end(engine, FinishReason::EndOfGeneration);
             return Ok(());
+        }
+        if let Some(constraint) = &mut self.constraint {
+            constraint.accept(id)?;
         }
         self.sampler.accept(id);
         let now = Instant::now();
@@ -191,6 +207,8 @@ impl Answer {
         self.queue.push_back(Event::Token(token));
         if let Some(stop) = self.show(id) {
             self.end(engine, FinishReason::Stop(stop));
+        } else if self.constraint.as_ref().is_some_and(Constraint::finished) {
+            self.end(engine, FinishReason::EndOfGeneration);
         } else if self.generated() == self.limit {
             self.end(engine, FinishReason::Length);
         }
@@ -250,12 +268,13 @@ impl Answer {
 }
 
 impl TextStream {
-    fn new(engine: &Engine, stop: &[String]) -> Result<Option<Self>> {
+    fn new(engine: &Engine, options: &GenerateOptions) -> Result<Option<Self>> {
+        let stop = &options.stop;
         let tokenizer = match engine.tokenizer() {
             Err(Error::NoTokenizer) if stop.is_empty() => return Ok(None),
             other => other?,
         };
-        let detokenizer = tokenizer.detokenizer(true);
+        let detokenizer = tokenizer.detokenizer_showing(&options.show);
         let stops = StopStrings::new(stop)?;
         Ok(Some(TextStream { detokenizer, stops, stop_list: stop.to_vec() }))
     }

@@ -10,7 +10,9 @@ use baton_text::{ChatTemplates, Tokenizer};
 
 use crate::sequences::Sequences;
 use crate::transcript::{Transcript, Transcripts};
-use crate::{Error, MemoryPlan, Result, Sampling, Session};
+use crate::{
+    Constraint, Error, Grammar, GrammarCompiler, MemoryPlan, Reasoning, Result, Sampling, Session,
+};
 
 /// A model ready to answer: a compiled graph, its cache, and what its texts look like.
 ///
@@ -26,6 +28,8 @@ struct Shared {
     transcripts: Mutex<Transcripts>,
     limits: Limits,
     traits: ModelTraits,
+    /// Made when the first answer is to be held to a grammar.
+    grammars: Mutex<Option<Arc<GrammarCompiler>>>,
 }
 
 /// What an engine knows of its model besides how to compute it.
@@ -52,8 +56,8 @@ impl Engine {
     pub fn new(executor: Box<dyn Executor>, traits: ModelTraits) -> Self {
         let limits = *executor.limits();
         let sequences = Mutex::new(Sequences::new(executor));
-        let transcripts = Mutex::default();
-        Engine { shared: Arc::new(Shared { sequences, transcripts, limits, traits }) }
+        let (transcripts, grammars) = (Mutex::default(), Mutex::default());
+        Engine { shared: Arc::new(Shared { sequences, transcripts, limits, traits, grammars }) }
     }
 
     /// A new session, which holds nothing yet.
@@ -90,6 +94,32 @@ impl Engine {
             prompt if prompt < context => Ok(()),
             prompt => Err(Error::PromptTooLong { prompt, counted: false, context }),
         }
+    }
+
+    /// A constraint that holds one answer to `grammar`: all of it, or what follows the reasoning, as
+    /// [`GrammarCompiler::compile`] has it. [`GenerateOptions`](crate::GenerateOptions) make one
+    /// by themselves.
+    ///
+    /// # Errors
+    /// [`Error::Grammar`] if it cannot be obeyed; [`Error::NoTokenizer`], [`Error::Vocabulary`] if
+    /// the model is not made for that.
+    pub fn constraint(
+        &self,
+        grammar: &Grammar,
+        reasoning: Option<Reasoning<'_>>,
+    ) -> Result<Constraint> {
+        let compiler = {
+            let mut made = self.shared.grammars.lock().map_err(|_| Error::Poisoned)?;
+            match &*made {
+                Some(compiler) => Arc::clone(compiler),
+                None => {
+                    let ends = &self.shared.traits.end_tokens;
+                    let compiler = Arc::new(GrammarCompiler::new(self.tokenizer()?, ends)?);
+                    Arc::clone(made.insert(compiler))
+                }
+            }
+        };
+        compiler.compile(grammar, reasoning)
     }
 
     /// Memory that the executor holds.

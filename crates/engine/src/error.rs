@@ -95,6 +95,20 @@ pub enum Error {
         /// What it must be.
         wanted: &'static str,
     },
+    /// A schema, a regular expression or a grammar that an answer cannot be held to.
+    #[error("{what} cannot be used: {problem}")]
+    Grammar {
+        /// Which of them.
+        what: &'static str,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A vocabulary that no answer can be held to a grammar with.
+    #[error("answers of this model cannot be held to a grammar: {problem}")]
+    Vocabulary {
+        /// What is wrong with it.
+        problem: String,
+    },
     /// The model computed something that no token can be chosen from.
     #[error("the model's output cannot be sampled: {problem}")]
     BadLogits {

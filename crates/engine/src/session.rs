@@ -3,7 +3,7 @@
 use baton_graph::SeqId;
 
 use crate::answer::Answer;
-use crate::{CancelToken, Engine, Generation, Result, Sampling};
+use crate::{CancelToken, Engine, Generation, Grammar, Result, Sampling};
 
 /// What to continue.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +52,18 @@ pub struct GenerateOptions {
     pub max_tokens: Option<usize>,
     /// Strings that end the answer and are not part of it.
     pub stop: Vec<String>,
+    /// Control tokens whose names are part of the text, by their ids. Others are never shown.
+    pub show: Vec<u32>,
+    /// What the answer must look like. It ends by itself when the grammar is complete, and may not
+    /// end before.
+    pub grammar: Option<Grammar>,
+    /// The text after which the grammar counts, such as `</think>`; without one it counts from the
+    /// first token on. The answer cannot end before this text came.
+    pub grammar_after: Option<String>,
+    /// With this text, such as `<think>`, it is left to the model whether there is anything before
+    /// what the grammar says: if its answer begins with this text, the grammar waits for
+    /// `grammar_after`, and else it counts from the first token on.
+    pub grammar_after_open: Option<String>,
     /// Go on when the model would end its answer.
     pub ignore_end: bool,
     /// Ends the answer from outside.

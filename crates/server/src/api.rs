@@ -1,10 +1,10 @@
 //! The interfaces that the server speaks, and how each shows a failure.
 
-use axum::Json;
 use axum::http::{HeaderValue, header};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use serde_json::{Value, json};
 
+use crate::call::reply_with;
 use crate::{ApiError, Kind};
 
 /// An interface that clients know.
@@ -68,7 +68,8 @@ impl Api {
             Api::OpenAi | Api::Baton => {
                 let (kind, code) = openai_kind(error.kind);
                 let param = &error.param;
-                let error = json!({ "message": message, "type": kind, "param": param, "code": code });
+                let error =
+                    json!({ "message": message, "type": kind, "param": param, "code": code });
                 json!({ "error": error })
             }
         }
@@ -76,7 +77,7 @@ impl Api {
 
     /// The reply that tells of a failure.
     pub fn failure(self, error: &ApiError) -> Response {
-        let mut reply = (error.kind.status(), Json(self.failure_body(error))).into_response();
+        let mut reply = reply_with(error.kind.status(), &self.failure_body(error));
         if let Some(seconds) = error.kind.retry_after() {
             reply.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }

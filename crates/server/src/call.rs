@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use axum::Json;
+use axum::body::Body;
 use axum::http::request::Parts;
-use axum::response::{IntoResponse, Response};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::Response;
 use bytes::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -67,7 +68,17 @@ impl Call {
 
 /// A reply of JSON.
 pub fn reply(value: &impl Serialize) -> Response {
-    Json(value).into_response()
+    reply_with(StatusCode::OK, value)
+}
+
+/// A reply of JSON with a status.
+pub fn reply_with(status: StatusCode, value: &impl Serialize) -> Response {
+    let body = serde_json::to_vec(value).expect("replies can be written as JSON");
+    let mut reply = Response::new(Body::from(body));
+    *reply.status_mut() = status;
+    let json = HeaderValue::from_static("application/json");
+    reply.headers_mut().insert(header::CONTENT_TYPE, json);
+    reply
 }
 
 fn bad_json(path: &str, error: &serde_json::Error) -> ApiError {

@@ -2,20 +2,23 @@
 
 mod answer;
 mod collect;
+mod constraint;
 mod render;
 mod splitter;
 
 use std::time::Instant;
 
 use baton_engine::{CancelToken, GenerateOptions, Message, Prompt, Sampling};
+use baton_text::OutputFormat;
 use serde_json::{Map, Value};
 
-pub use answer::{Answer, Finish, Part, Reason, TokenInfo, Usage};
+pub use answer::{Answer, Finish, Part, Reason, TokenInfo};
 pub use collect::{Collected, ToolCall};
 pub use render::rendered;
 
+use self::splitter::Splitter;
 use crate::models::Lease;
-use crate::{ApiError, Result};
+use crate::{ApiError, Kind, Result};
 
 /// A conversation to be answered.
 #[derive(Clone, Debug, Default)]
@@ -125,12 +128,27 @@ pub enum Format {
 pub async fn chat(lease: Lease, request: ChatRequest) -> Result<Answer> {
     let started = Instant::now();
     blocking(move || {
+        let tools = render::offered(&request)?;
         let rendered = render::rendered(&lease, &request)?;
-        let options = options(&lease, &request.sampling, request.max_tokens, request.stop.clone());
-        let splitter = splitter::Splitter::new(&request);
+        let format = OutputFormat::detect(lease.facts.template.as_deref());
+        let tokenizer = lease.engine().tokenizer()?;
+        let held = constraint::constraint(&request, &tools, &format, tokenizer, &rendered)?;
+        let (grammar, grammar_after, grammar_after_open) = match held {
+            Some(held) => (Some(held.grammar), held.after, held.open),
+            None => (None, None, None),
+        };
+        let options = GenerateOptions {
+            grammar,
+            grammar_after,
+            grammar_after_open,
+            show: format.visible_tokens().iter().filter_map(|name| tokenizer.id(name)).collect(),
+            ..options(&lease, &request.sampling, request.max_tokens, request.stop)
+        };
+        let splitter = Splitter::new(&format, &tools, &rendered);
         let one_call = request.parallel_tool_calls == Some(false);
         let prompt = Prompt::Rendered(rendered);
-        let answer = Answer::start(lease, prompt, options, splitter, started)?;
+        let answer = Answer::start(lease, prompt, options, splitter, started);
+        let answer = answer.map_err(|error| blaming("messages", error))?;
         Ok(if one_call { answer.with_one_call() } else { answer })
     })
     .await
@@ -145,6 +163,7 @@ pub async fn complete(lease: Lease, request: CompletionRequest) -> Result<Answer
     blocking(move || {
         let options = GenerateOptions {
             ignore_end: request.ignore_end,
+            grammar: (request.format != Format::Text).then(|| constraint::grammar(&request.format)),
             ..options(&lease, &request.sampling, request.max_tokens, request.stop)
         };
         let prompt = match request.prompt {
@@ -154,7 +173,8 @@ pub async fn complete(lease: Lease, request: CompletionRequest) -> Result<Answer
                 Prompt::Tokens(tokens)
             }
         };
-        Answer::start(lease, prompt, options, splitter::Splitter::plain(), started)
+        let answer = Answer::start(lease, prompt, options, Splitter::plain(), started);
+        answer.map_err(|error| blaming("prompt", error))
     })
     .await
 }
@@ -182,7 +202,15 @@ fn options(
         sampling: sampling.or(&lease.recommended),
         max_tokens: max_tokens.or(defaults.max_tokens),
         stop: if stop.is_empty() { defaults.stop.clone() } else { stop },
-        ignore_end: false,
         cancel: CancelToken::new(),
+        ..GenerateOptions::default()
+    }
+}
+
+/// Says which field a prompt that is too long came by.
+fn blaming(param: &str, error: ApiError) -> ApiError {
+    match error.kind {
+        Kind::TooLong => ApiError { param: Some(param.into()), ..error },
+        _ => error,
     }
 }

@@ -107,6 +107,9 @@ impl From<baton_engine::Error> for ApiError {
             Error::PromptTooLong { .. } => (Kind::TooLong, None),
             Error::EmptyPrompt => (Kind::Invalid, Some("prompt")),
             Error::Option { name, .. } => (Kind::Invalid, Some(*name)),
+            Error::Grammar { .. } | Error::Vocabulary { .. } => {
+                (Kind::Invalid, Some("response_format"))
+            }
             Error::Text(baton_text::Error::BadStop { .. }) => (Kind::Invalid, Some("stop")),
             Error::Text(_) => (Kind::Invalid, None),
             Error::Busy { .. } => (Kind::Busy, None),

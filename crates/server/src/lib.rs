@@ -19,6 +19,7 @@ mod models;
 mod ollama;
 mod openai;
 mod openapi;
+mod page;
 mod routes;
 mod safety;
 mod server;
@@ -30,7 +31,7 @@ mod vectors;
 
 pub use error::{ApiError, Kind, Result};
 pub use models::{
-    Capabilities, Facts, Installed, KeepAlive, Lease, Loaded, ModelOptions, Models, Pulling, Running,
-    Wish,
+    Capabilities, Facts, Installed, KeepAlive, Lease, Loaded, ModelOptions, Models, Pulling,
+    Running, Wish,
 };
 pub use server::{ServeOptions, Server};

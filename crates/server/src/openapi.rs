@@ -120,7 +120,8 @@ pub fn markdown(routes: &[Route]) -> String {
         }
         let _ = writeln!(text, "## {}\n\n| endpoint | what it does |\n|---|---|", api.title());
         for route in &own {
-            let stream = route.stream.map_or(String::new(), |s| format!(" (`{}`)", s.content_type()));
+            let stream =
+                route.stream.map_or(String::new(), |s| format!(" (`{}`)", s.content_type()));
             let _ = writeln!(
                 text,
                 "| `{} {}` | {}{stream} |",
@@ -168,7 +169,8 @@ mod tests {
 
     /// Set to write the page instead of comparing it.
     const WRITE: &str = "BATON_WRITE_DOCS";
-    const BEGIN: &str = "<!-- Made from the table of routes; see crates/server/src/openapi.rs. -->\n";
+    const BEGIN: &str =
+        "<!-- Made from the table of routes; see crates/server/src/openapi.rs. -->\n";
 
     #[test]
     fn the_documentation_has_the_routes() {

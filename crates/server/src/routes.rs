@@ -150,6 +150,7 @@ pub fn all() -> Vec<Route> {
         crate::ollama::routes(),
         crate::llama::routes(),
         crate::baton::routes(),
+        crate::page::routes(),
         crate::openapi::routes(),
     ]
     .concat()

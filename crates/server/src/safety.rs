@@ -7,7 +7,6 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State as Shared};
@@ -154,8 +153,8 @@ pub(crate) fn authorize(options: &ServeOptions, headers: &HeaderMap) -> Result<(
 
 /// Reads a body, if it is not too large and comes in time.
 pub(crate) async fn read_body(options: &ServeOptions, body: Body) -> Result<Bytes> {
-    let within = |limit: Duration| tokio::time::timeout(limit, to_bytes(body, options.max_body));
-    match within(options.body_timeout).await {
+    let whole = to_bytes(body, options.max_body);
+    match tokio::time::timeout(options.body_timeout, whole).await {
         Ok(Ok(body)) => Ok(body),
         Ok(Err(error)) => Err(unread(options, &error)),
         Err(_) => {

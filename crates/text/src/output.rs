@@ -109,6 +109,24 @@ impl OutputFormat {
         self.begin(rendered_prompt_tail) == Begin::Reasoning
     }
 
+    /// The texts around the reasoning in the answer to a prompt, of which the end is enough. The
+    /// first is `None` where the model is certain to reason: its reasoning, which may be short, ends
+    /// with the second. Nothing if there will be no reasoning.
+    pub fn reasoning_around(
+        &self,
+        rendered_prompt_tail: &str,
+    ) -> Option<(Option<&'static str>, &'static str)> {
+        if self.is_harmony() {
+            return Some((None, harmony::FINAL));
+        }
+        let think = self.think?;
+        match self.begin(rendered_prompt_tail) {
+            Begin::Text => None,
+            Begin::Reasoning => Some((None, think.close)),
+            Begin::Undecided => Some((Some(think.open), think.close)),
+        }
+    }
+
     /// A parser for one answer.
     pub fn parser(&self, options: ParserOptions) -> OutputParser {
         let begin = if options.reasoning_open { Begin::Reasoning } else { Begin::Undecided };

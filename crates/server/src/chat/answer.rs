@@ -29,6 +29,8 @@ pub struct Answer {
     reasoning_tokens: usize,
     calls: usize,
     one_call: bool,
+    /// Nothing of what comes now is wanted.
+    closed: bool,
     wants_logprobs: bool,
     cancel: CancelToken,
     started: Instant,
@@ -167,6 +169,7 @@ impl Answer {
             reasoning_tokens: 0,
             calls: 0,
             one_call: false,
+            closed: false,
             wants_logprobs,
             cancel,
             started,
@@ -176,8 +179,9 @@ impl Answer {
     }
 
     /// Ends it behind its first call.
-    pub(super) fn with_one_call(self) -> Answer {
-        Answer { one_call: true, ..self }
+    pub(super) fn with_one_call(mut self) -> Answer {
+        self.one_call = true;
+        self
     }
 
     /// The model that answers.
@@ -251,21 +255,21 @@ impl Answer {
         self.pending_count = 0;
         let mut tokens = std::mem::take(&mut self.pending);
         for part in parts {
+            if self.closed {
+                return;
+            }
             match &part {
                 Part::Text(_) if !tokens.is_empty() => {
                     self.parts.push_back(Part::Logprobs(std::mem::take(&mut tokens)));
                 }
-                Part::ToolCallStart { .. } if self.one_call && self.calls == 1 => {
-                    self.cancel.cancel();
-                    self.calls += 1;
-                }
                 Part::ToolCallStart { .. } => self.calls += 1,
+                Part::ToolCallEnd { .. } if self.one_call => {
+                    self.closed = true;
+                    self.cancel.cancel();
+                }
                 _ => {}
             }
-            // What comes behind the only call that is wanted is left out.
-            if !(self.one_call && self.calls > 1) {
-                self.parts.push_back(part);
-            }
+            self.parts.push_back(part);
         }
     }
 

@@ -57,7 +57,7 @@ pub(super) fn check_tokens(loaded: &Loaded, tokens: &[u32]) -> Result<()> {
 }
 
 /// The tools that the model is told of.
-fn offered(request: &ChatRequest) -> Result<Vec<Value>> {
+pub(super) fn offered(request: &ChatRequest) -> Result<Vec<Value>> {
     let wanted = match &request.tool_choice {
         ToolChoice::None => return Ok(Vec::new()),
         ToolChoice::Auto => return Ok(request.tools.clone()),
@@ -199,7 +199,10 @@ mod tests {
     #[test]
     fn a_text_is_cut_behind_the_last_message() {
         let text = "<s>user: go<e><s>assistant: go on<e>\n".to_owned();
-        assert_eq!(cut_behind(text.clone(), "go on ").unwrap(), "<s>user: go<e><s>assistant: go on");
+        assert_eq!(
+            cut_behind(text.clone(), "go on ").unwrap(),
+            "<s>user: go<e><s>assistant: go on"
+        );
         assert!(cut_behind(text, "stop").is_err());
     }
 

@@ -13,6 +13,7 @@ use crate::Result;
 use crate::call::{Call, reply};
 use crate::chat::{self, Answer, ChatRequest, Collected, ToolCall};
 use crate::ids;
+use crate::models::{KeepAlive, Models};
 use crate::routes::Stream;
 use crate::stream;
 
@@ -87,11 +88,10 @@ pub async fn handle(call: Call) -> Result<Response> {
     let logprobs = request.sampling.logprobs.is_some();
     let each = (0..n).map(|index| {
         let sampling = sampling::of_choice(&request.sampling, index);
-        ChatRequest { sampling, ..request.clone() }
+        let request = ChatRequest { sampling, ..request.clone() };
+        start(&call.state.models, &model, keep_alive, request)
     });
-    let lease = || call.state.models.lease(&model, keep_alive);
-    let start = async |request| chat::chat(lease().await?, request).await;
-    let answers: Vec<Answer> = try_join_all(each.map(start)).await?;
+    let answers = try_join_all(each).await?;
     let id = ids::unique("chatcmpl-");
     if streams {
         let script = ChatScript::new(id, model, n, logprobs, wants_usage);
@@ -99,6 +99,15 @@ pub async fn handle(call: Call) -> Result<Response> {
     }
     let collected = try_join_all(answers.into_iter().map(Answer::collect)).await?;
     Ok(reply(&completion(id, model, collected, logprobs)))
+}
+
+async fn start(
+    models: &Models,
+    model: &str,
+    keep_alive: Option<KeepAlive>,
+    request: ChatRequest,
+) -> Result<Answer> {
+    chat::chat(models.lease(model, keep_alive).await?, request).await
 }
 
 fn completion(id: String, model: String, collected: Vec<Collected>, logprobs: bool) -> Completion {

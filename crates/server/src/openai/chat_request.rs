@@ -243,7 +243,8 @@ impl Request {
         if self.modalities.iter().flatten().any(|kind| kind != "text") {
             return Err(ApiError::unsupported("modalities", "there is only \"text\""));
         }
-        let message = |(i, message): (usize, InputMessage)| message.neutral(&format!("messages[{i}]"));
+        let message =
+            |(i, message): (usize, InputMessage)| message.neutral(&format!("messages[{i}]"));
         let tool = |(i, tool): (usize, Tool)| tool.neutral(&format!("tools[{i}]"));
         let logprobs = match (self.logprobs.unwrap_or(false), self.top_logprobs) {
             (true, top) => Some(sampling::top_logprobs("top_logprobs", top.unwrap_or(0))?),
@@ -257,7 +258,10 @@ impl Request {
             messages: self.messages.into_iter().enumerate().map(message).collect::<Result<_>>()?,
             tools: self.tools.into_iter().flatten().enumerate().map(tool).collect::<Result<_>>()?,
             tool_choice: self.tool_choice.map_or(Ok(ToolChoice::Auto), tool_choice)?,
-            think: self.reasoning_effort.map(|effort| think("reasoning_effort", effort)).transpose()?,
+            think: self
+                .reasoning_effort
+                .map(|effort| think("reasoning_effort", effort))
+                .transpose()?,
             format: self.response_format.map_or(Format::Text, ResponseFormat::neutral),
             sampling: Sampling {
                 temperature: self.temperature,
@@ -292,7 +296,9 @@ impl ResponseFormat {
             ResponseFormat::Grammar { syntax: Syntax::Regex, definition } => {
                 Format::Regex(definition)
             }
-            ResponseFormat::Grammar { syntax: Syntax::Lark, definition } => Format::Lark(definition),
+            ResponseFormat::Grammar { syntax: Syntax::Lark, definition } => {
+                Format::Lark(definition)
+            }
         }
     }
 }
@@ -333,9 +339,8 @@ pub fn think(param: &str, effort: String) -> Result<Think> {
         "low" | "medium" | "high" => Ok(Think::Effort(effort)),
         "xhigh" | "max" => Ok(Think::Effort("high".into())),
         other => {
-            let message = format!(
-                "{param} is {other:?}; it must be none, minimal, low, medium or high"
-            );
+            let message =
+                format!("{param} is {other:?}; it must be none, minimal, low, medium or high");
             Err(ApiError::invalid(param, message))
         }
     }

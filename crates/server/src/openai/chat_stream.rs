@@ -58,8 +58,7 @@ impl ChatScript {
             }
             _ => Value::Null,
         };
-        let choice =
-            json!({ "index": index, "delta": delta, "logprobs": logprobs, "finish_reason": reason });
+        let choice = json!({ "index": index, "delta": delta, "logprobs": logprobs, "finish_reason": reason });
         self.chunk(json!([choice]))
     }
 

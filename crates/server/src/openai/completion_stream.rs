@@ -44,11 +44,8 @@ impl CompletionScript {
         wants_usage: bool,
     ) -> Self {
         let usages = vec![Usage::default(); echoes.len() / n];
-        let progress = |echo: String| Progress {
-            offset: echo.chars().count(),
-            echo,
-            tokens: Vec::new(),
-        };
+        let progress =
+            |echo: String| Progress { offset: echo.chars().count(), echo, tokens: Vec::new() };
         let choices = echoes.into_iter().map(progress).collect();
         let created = ids::now();
         CompletionScript { id, created, model, n, wants_usage, logprobs, usages, choices }

@@ -17,7 +17,7 @@ use crate::text_or::{TextOr, Texts};
 use crate::call::{Call, reply};
 use crate::chat::{self, Answer, Collected, CompletionRequest, Format, PromptText, TokenInfo};
 use crate::fields::{Ignored, Refused};
-use crate::models::KeepAlive;
+use crate::models::{KeepAlive, Models};
 use crate::routes::Stream;
 use crate::{ApiError, Result, ids, stream};
 
@@ -203,7 +203,8 @@ impl Request {
             );
             return Err(ApiError::invalid("prompt", message));
         }
-        let logprobs = self.logprobs.map(|top| sampling::top_logprobs("logprobs", top)).transpose()?;
+        let logprobs =
+            self.logprobs.map(|top| sampling::top_logprobs("logprobs", top)).transpose()?;
         if self.echo == Some(true) && logprobs.is_some() {
             let instead = "log-probabilities are told of the answer only; leave out one of the two";
             return Err(ApiError::unsupported("echo", instead));
@@ -252,9 +253,8 @@ pub async fn handle(call: Call) -> Result<Response> {
     let requests = request.neutral(n)?;
     let logprobs = requests[0].sampling.logprobs.is_some();
     let prompts: Vec<PromptText> = requests.iter().map(|r| r.prompt.clone()).collect();
-    let lease = || call.state.models.lease(&model, keep_alive);
-    let start = async |request| chat::complete(lease().await?, request).await;
-    let answers: Vec<Answer> = try_join_all(requests.into_iter().map(start)).await?;
+    let each = requests.into_iter().map(|r| start(&call.state.models, &model, keep_alive, r));
+    let answers = try_join_all(each).await?;
     let echoes = match echo {
         true => answers.iter().zip(&prompts).map(echoed).collect::<Result<Vec<_>>>()?,
         false => vec![String::new(); answers.len()],
@@ -266,6 +266,15 @@ pub async fn handle(call: Call) -> Result<Response> {
     }
     let collected = try_join_all(answers.into_iter().map(Answer::collect)).await?;
     Ok(reply(&completion(id, model, n, collected, echoes, logprobs)))
+}
+
+async fn start(
+    models: &Models,
+    model: &str,
+    keep_alive: Option<KeepAlive>,
+    request: CompletionRequest,
+) -> Result<Answer> {
+    chat::complete(models.lease(model, keep_alive).await?, request).await
 }
 
 fn echoed((answer, prompt): (&Answer, &PromptText)) -> Result<String> {

@@ -163,7 +163,10 @@ impl InputMessage {
         };
         if content.is_none() && !has_calls && role != "assistant" {
             let param = format!("{place}.content");
-            return Err(ApiError::invalid(param, format!("a message of role {role} needs content")));
+            return Err(ApiError::invalid(
+                param,
+                format!("a message of role {role} needs content"),
+            ));
         }
         // Templates add texts up, and not all of them look first whether there is one.
         let content = Some(baton_text::Content::Text(content.unwrap_or_default()));
@@ -220,7 +223,8 @@ impl Tool {
                 Err(ApiError::invalid(format!("{place}.function"), "a tool needs its function"))
             }
             (other, _) => {
-                let message = format!("tools of type {other:?} are not supported; use \"function\"");
+                let message =
+                    format!("tools of type {other:?} are not supported; use \"function\"");
                 Err(ApiError::invalid(format!("{place}.type"), message))
             }
         }

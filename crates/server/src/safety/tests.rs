@@ -10,7 +10,12 @@ use crate::Server;
 use crate::testing::Home;
 
 /// A server's answer to a request that is made of a method, a path and headers.
-async fn sent(options: &ServeOptions, method: &str, path: &str, headers: &[(&str, &str)]) -> Response {
+async fn sent(
+    options: &ServeOptions,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+) -> Response {
     let home = Home::new();
     let models = home.models().await;
     let mut request = Request::builder().method(method).uri(path);
@@ -130,9 +135,11 @@ async fn a_body_must_be_small_and_quick() {
 #[tokio::test]
 async fn what_is_not_there_is_told_in_the_words_of_the_interface() {
     let options = ServeOptions::default();
-    for (method, path, code) in
-        [("GET", "/v1/nothing", 404), ("GET", "/v1/chat/completions", 405), ("PUT", "/v1/models", 405)]
-    {
+    for (method, path, code) in [
+        ("GET", "/v1/nothing", 404),
+        ("GET", "/v1/chat/completions", 405),
+        ("PUT", "/v1/models", 405),
+    ] {
         let reply = sent(&options, method, path, &[]).await;
         assert_eq!(reply.status(), code, "{path}");
         assert_eq!(reply.headers().contains_key("allow"), code == 405, "{path}");

@@ -173,7 +173,8 @@ struct Reasoning {
 #[schemars(rename = "ResponseTool")]
 struct Tool {
     /// `function`; no other kind is supported.
-    r#type: String,
+    #[serde(rename = "type")]
+    kind: String,
     /// The function.
     #[serde(flatten)]
     function: Map<String, Value>,
@@ -184,7 +185,8 @@ struct Tool {
 #[schemars(rename = "ResponseNamedTool")]
 struct NamedTool {
     /// `function`.
-    r#type: String,
+    #[serde(rename = "type")]
+    kind: String,
     /// Which.
     #[serde(default)]
     name: Option<String>,
@@ -248,7 +250,7 @@ impl Request {
         match &self.tool_choice {
             None => "auto".into(),
             Some(TextOr::Text(word)) => word.as_str().into(),
-            Some(TextOr::Other(tool)) => json!({ "type": tool.r#type, "name": tool.name }),
+            Some(TextOr::Other(tool)) => json!({ "type": tool.kind, "name": tool.name }),
         }
     }
 
@@ -274,7 +276,10 @@ impl Request {
             tools: self.tools.into_iter().flatten().enumerate().map(tool).collect::<Result<_>>()?,
             tool_choice: self.tool_choice.map_or(Ok(ToolChoice::Auto), tool_choice)?,
             think: effort.map(|effort| think("reasoning.effort", effort)).transpose()?,
-            format: self.text.and_then(|text| text.format).map_or(Format::Text, TextFormat::neutral),
+            format: self
+                .text
+                .and_then(|text| text.format)
+                .map_or(Format::Text, TextFormat::neutral),
             sampling: Sampling {
                 temperature: self.temperature,
                 top_k: self.top_k.map(|k| usize::try_from(k).unwrap_or(0)),
@@ -308,7 +313,7 @@ impl TextFormat {
 
 impl Tool {
     fn echo(&self) -> Value {
-        let mut tool = json!({ "type": self.r#type, "parameters": null, "strict": null });
+        let mut tool = json!({ "type": self.kind, "parameters": null, "strict": null });
         if let Value::Object(fields) = &mut tool {
             fields.extend(self.function.clone());
         }
@@ -316,8 +321,8 @@ impl Tool {
     }
 
     fn neutral(self, place: &str) -> Result<Value> {
-        if self.r#type != "function" {
-            let kind = self.r#type;
+        if self.kind != "function" {
+            let kind = &self.kind;
             let message = format!("tools of type {kind:?} are not supported; use \"function\"");
             return Err(ApiError::invalid(format!("{place}.type"), message));
         }
@@ -330,12 +335,12 @@ impl Tool {
 fn tool_choice(given: TextOr<NamedTool>) -> Result<ToolChoice> {
     match given {
         TextOr::Text(word) => choice_word(&word),
-        TextOr::Other(NamedTool { r#type, name: Some(name) }) if r#type == "function" => {
+        TextOr::Other(NamedTool { kind, name: Some(name) }) if kind == "function" => {
             Ok(ToolChoice::Named(name))
         }
-        TextOr::Other(NamedTool { r#type, .. }) => {
+        TextOr::Other(NamedTool { kind, .. }) => {
             let message = format!(
-                "tool_choice of type {type:?} is not supported; use \"function\" and its name"
+                "tool_choice of type {kind:?} is not supported; use \"function\" and its name"
             );
             Err(ApiError::invalid("tool_choice", message))
         }

@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
+use crate::api::Api;
 use crate::chat::{Finish, Part, Reason, TokenInfo};
 use crate::openai::shapes::Logprobs;
 use crate::stream::{Frames, Script};
 use crate::{ApiError, ids};
-use crate::api::Api;
 
 /// Tells of one answer, item by item, in events with names and numbers.
 #[derive(Debug)]
