@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{bench, completions, doctor, list, pull, rm, run, show, tokenize};
+use crate::commands::{bench, completions, doctor, embed, list, pull, rm, run, show, tokenize};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -46,6 +46,9 @@ pub enum Command {
     /// Ask a model, or chat with it
     #[command(visible_alias = "chat", after_long_help = run::EXAMPLES)]
     Run(Box<run::Args>),
+    /// Print the vectors that an embedding model makes of texts
+    #[command(after_long_help = embed::EXAMPLES)]
+    Embed(embed::Args),
     /// Fetch a model
     #[command(after_long_help = pull::EXAMPLES)]
     Pull(pull::Args),
@@ -80,6 +83,7 @@ impl Command {
     pub fn execute(self) -> anyhow::Result<()> {
         match self {
             Command::Run(args) => run::execute(*args),
+            Command::Embed(args) => embed::execute(args),
             Command::Pull(args) => pull::execute(&args),
             Command::List(args) => list::execute(&args),
             Command::Show(args) => show::execute(&args),

@@ -3,9 +3,13 @@
 //! They lie in `crates/models/tests/golden`, made by the script there: random models of every
 //! architecture, run by transformers in f32.
 
+mod embeddings;
+
 use std::path::{Path, PathBuf};
 
 use baton_weights::{GgufFile, GgufWriter, Metadata, Value};
+
+pub use embeddings::{EmbeddedText, EmbeddingGolden, embedding_goldens};
 
 /// One prompt of one golden model file.
 #[derive(Clone, Debug)]
