@@ -24,9 +24,9 @@ mod routes;
 mod safety;
 mod server;
 mod stream;
-mod text_or;
 #[cfg(test)]
 mod testing;
+mod text_or;
 mod vectors;
 
 pub use error::{ApiError, Kind, Result};

@@ -9,6 +9,7 @@ mod defaults;
 mod facts;
 mod keep_alive;
 mod load;
+mod loaded;
 pub(crate) mod name;
 mod pool;
 mod pull;
@@ -19,13 +20,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use baton_engine::{Engine, Load, LoadOptions, MemoryPlan, Sampling, Scheduler, SchedulerOptions};
+use baton_engine::{LoadOptions, SchedulerOptions};
 use baton_hub::{Catalog, Custom, LocalModel, Reference, Store};
 
 pub use defaults::Defaults;
 pub(crate) use facts::Details;
 pub use facts::{Capabilities, Facts};
 pub use keep_alive::KeepAlive;
+pub use loaded::Loaded;
 pub use pool::{Lease, Running};
 pub use pull::Pulling;
 use shared::Shared;
@@ -69,48 +71,6 @@ impl Default for ModelOptions {
 #[derive(Clone)]
 pub struct Models {
     shared: Arc<Shared>,
-}
-
-/// A model in memory.
-#[derive(Debug)]
-pub struct Loaded {
-    /// Its name.
-    pub name: String,
-    /// What it is.
-    pub facts: Arc<Facts>,
-    /// What its files or the catalog recommend of sampling.
-    pub recommended: Sampling,
-    scheduler: Scheduler,
-}
-
-impl Loaded {
-    /// What makes its answers.
-    ///
-    /// # Errors
-    /// [`Kind::Invalid`] for a model that writes no text.
-    pub fn scheduler(&self) -> Result<&Scheduler> {
-        Ok(&self.scheduler)
-    }
-
-    /// How busy it is.
-    pub fn load(&self) -> Load {
-        self.scheduler.load()
-    }
-
-    /// The model with its tokenizer and its templates.
-    pub fn engine(&self) -> &Engine {
-        self.scheduler.engine()
-    }
-
-    /// Tokens that a prompt and its answer can have together.
-    pub fn context_length(&self) -> usize {
-        self.engine().limits().context
-    }
-
-    /// What it was expected to need of memory.
-    pub fn memory(&self) -> &MemoryPlan {
-        &self.engine().traits().memory
-    }
 }
 
 /// A model on this machine.
@@ -301,9 +261,8 @@ impl Models {
         }
         // Nobody may be loading what is replaced.
         let _turn = self.shared.loading.turn().await;
-        let copied = self.shared.blocking(move |shared| {
-            Ok(shared.store.copy(&source, &name, custom)?.name)
-        });
+        let copied =
+            self.shared.blocking(move |shared| Ok(shared.store.copy(&source, &name, custom)?.name));
         let name = copied.await.map_err(|error| self.shared.absent(from, error))?;
         self.shared.pool.dismiss(&name);
         Ok(())

@@ -131,8 +131,7 @@ impl InMessage {
     /// Whether it is the beginning of an answer that the model is to go on with.
     pub(super) fn is_prefill(&self) -> bool {
         let calls = |block: &Block| matches!(block, Block::ToolUse { .. });
-        let has_calls =
-            matches!(&self.content, TextOr::Other(blocks) if blocks.iter().any(calls));
+        let has_calls = matches!(&self.content, TextOr::Other(blocks) if blocks.iter().any(calls));
         self.role == Role::Assistant && !has_calls
     }
 

@@ -89,8 +89,7 @@ impl Shared {
     }
 
     pub(super) fn facts_of(&self, key: &str, local: &LocalModel) -> Result<Arc<Facts>> {
-        let stamp: Stamp =
-            (local.path.clone(), local.size, local.fetched_at, local.custom.clone());
+        let stamp: Stamp = (local.path.clone(), local.size, local.fetched_at, local.custom.clone());
         let known = self.known_facts().get(key).filter(|(then, _)| *then == stamp).cloned();
         if let Some((_, facts)) = known {
             return Ok(facts);

@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 use super::chat::lease;
 use super::options::Options;
 use super::reply::nanoseconds;
+use crate::Result;
 use crate::call::{Call, reply};
 use crate::models::{KeepAlive, Wish};
-use crate::Result;
 use crate::text_or::Texts;
 use crate::vectors::{VectorRequest, vectors};
 
@@ -72,7 +72,12 @@ pub(super) async fn embed(call: Call) -> Result<Response> {
     options.sampling()?;
     let wish = Wish { keep_alive: request.keep_alive, context: options.context()? };
     let (lease, load) = lease(&call.state.models, &request.model, wish).await?;
-    let texts = request.input.map(Texts::into_list).unwrap_or_default();
+    let texts = match request.input {
+        // As Ollama does: no text, no vector.
+        None => Vec::new(),
+        Some(Texts::Text(text)) if text.is_empty() => Vec::new(),
+        Some(texts) => texts.into_list(),
+    };
     let begun = Instant::now();
     let dimensions = request.dimensions;
     let truncate = request.truncate.unwrap_or(true);
