@@ -9,10 +9,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::chat_request::stay;
-use super::text_or::TextOr;
 use crate::call::{Call, reply};
 use crate::fields::Ignored;
 use crate::models::KeepAlive;
+use crate::text_or::TextOr;
 use crate::vectors::{VectorRequest, vectors};
 use crate::{ApiError, Result};
 
