@@ -27,8 +27,8 @@ pub(crate) use facts::Details;
 pub use facts::{Capabilities, Facts};
 pub use keep_alive::KeepAlive;
 use load::Loading;
-pub use pool::{Lease, Running};
 use pool::{Keeper, Pool};
+pub use pool::{Lease, Running};
 pub use pull::Pulling;
 
 use crate::{ApiError, Kind, Result};
@@ -330,9 +330,8 @@ impl Models {
         }
         // Nobody may be loading what is replaced.
         let _turn = self.shared.loading.turn().await;
-        let copied = self.shared.blocking(move |shared| {
-            Ok(shared.store.copy(&source, &name, custom)?.name)
-        });
+        let copied =
+            self.shared.blocking(move |shared| Ok(shared.store.copy(&source, &name, custom)?.name));
         let name = copied.await.map_err(|error| self.shared.absent(from, error))?;
         self.shared.pool.dismiss(&name);
         Ok(())
@@ -418,8 +417,7 @@ impl Shared {
     }
 
     fn facts_of(&self, key: &str, local: &LocalModel) -> Result<Arc<Facts>> {
-        let stamp: Stamp =
-            (local.path.clone(), local.size, local.fetched_at, local.custom.clone());
+        let stamp: Stamp = (local.path.clone(), local.size, local.fetched_at, local.custom.clone());
         let known = self.known_facts().get(key).filter(|(then, _)| *then == stamp).cloned();
         if let Some((_, facts)) = known {
             return Ok(facts);

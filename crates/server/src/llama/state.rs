@@ -195,9 +195,7 @@ const METRICS: [Metric; 11] = [
         name: "prompt_tokens_seconds",
         kind: "gauge",
         help: "Average prompt throughput in tokens/s.",
-        value: |load| {
-            ratio(load.totals.prefilled_tokens as f64, load.totals.prefill.as_secs_f64())
-        },
+        value: |load| ratio(load.totals.prefilled_tokens as f64, load.totals.prefill.as_secs_f64()),
     },
     Metric {
         name: "predicted_tokens_seconds",

@@ -6,7 +6,8 @@ use crate::testing::{ANSWER, CONTEXT, Home, ask};
 async fn texts_are_split_and_joined() {
     let home = Home::new();
     let models = home.models().await;
-    let tokenize = async |body| ask(&models, "POST", "/tokenize", body).await.json()["tokens"].clone();
+    let tokenize =
+        async |body| ask(&models, "POST", "/tokenize", body).await.json()["tokens"].clone();
     let hi = json!({ "model": "sky", "content": "Hi<|im_end|>" });
     assert_eq!(tokenize(hi).await, json!([72, 105, 258]));
     // It is in memory now, so it is the one that is meant.
@@ -90,7 +91,8 @@ async fn a_text_is_continued_in_events_and_whole() {
     let reply = ask(&models, "POST", "/completion", ids).await.json();
     assert_eq!((&reply["content"], &reply["stop_type"]), (&json!(ANSWER), &json!("eos")));
 
-    let events = ask(&models, "POST", "/completion", body(json!({ "stream": true }))).await.events();
+    let events =
+        ask(&models, "POST", "/completion", body(json!({ "stream": true }))).await.events();
     let text: String = events.iter().map(|(_, data)| data["content"].as_str().unwrap()).collect();
     assert_eq!(text, ANSWER);
     let (last, pieces) = events.split_last().unwrap();

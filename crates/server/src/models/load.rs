@@ -4,9 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use baton_engine::{
-    Engine, LoadOptions, MemoryPlan, Scheduler, available_memory, plan_memory,
-};
+use baton_engine::{Engine, LoadOptions, MemoryPlan, Scheduler, available_memory, plan_memory};
 use baton_hub::LocalModel;
 use baton_models::Model;
 use tokio::sync::watch;
@@ -135,9 +133,8 @@ async fn make_room(shared: &Shared, opened: &Opened) -> Result<()> {
         changes.borrow_and_update();
         let there = shared.pool.occupied();
         let full = there.models >= options.max_models.max(1);
-        let over = options.memory.is_some_and(|most| {
-            there.bytes.saturating_add(plan.total()) > most
-        });
+        let over =
+            options.memory.is_some_and(|most| there.bytes.saturating_add(plan.total()) > most);
         let short = available_memory().is_some_and(|bytes| plan.unmapped() > bytes);
         // With nothing else in memory the engine's own check says what is missing.
         if there.models == 0 || there.departing == 0 && !(full || over || short) {

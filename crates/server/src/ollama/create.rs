@@ -98,9 +98,8 @@ async fn make(models: &Models, request: CreateRequest) -> Result<()> {
     };
     let parameters = request.parameters.unwrap_or_default();
     // Whatever would be refused in a request is refused here.
-    let checked: Options = serde_json::from_value(json!(parameters)).map_err(|error| {
-        ApiError::invalid("parameters", format!("parameters: {error}"))
-    })?;
+    let checked: Options = serde_json::from_value(json!(parameters))
+        .map_err(|error| ApiError::invalid("parameters", format!("parameters: {error}")))?;
     checked.sampling()?.resolve()?;
     checked.context()?;
     let license = request.license.map(|license| match license {

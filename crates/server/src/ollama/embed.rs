@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 use super::chat::lease;
 use super::options::Options;
 use super::reply::nanoseconds;
+use crate::Result;
 use crate::call::{Call, reply};
 use crate::models::{KeepAlive, Wish};
-use crate::Result;
 use crate::vectors::{VectorRequest, vectors};
 
 /// Texts to make vectors of.

@@ -26,7 +26,10 @@ async fn a_conversation_is_answered_in_lines_and_whole() {
     let (last, pieces) = lines.split_last().unwrap();
     assert!(pieces.len() > 1, "the answer comes as it is made");
     for piece in pieces {
-        assert_eq!((&piece["done"], &piece["message"]["role"]), (&json!(false), &json!("assistant")));
+        assert_eq!(
+            (&piece["done"], &piece["message"]["role"]),
+            (&json!(false), &json!("assistant"))
+        );
         assert!(piece.get("eval_count").is_none());
     }
     assert_eq!((&last["done"], &last["done_reason"]), (&json!(true), &json!("stop")));
@@ -50,7 +53,10 @@ async fn options_have_the_effect_that_ollama_gives_them() {
     let body = |options: Value| with(hello("sky"), json!({ "stream": false, "options": options }));
     let chat = async |options| ask(&models, "POST", "/api/chat", body(options)).await.json();
     let cut = chat(json!({ "num_predict": 3, "temperature": 0 })).await;
-    assert_eq!((&cut["message"]["content"], &cut["done_reason"]), (&json!("Sky"), &json!("length")));
+    assert_eq!(
+        (&cut["message"]["content"], &cut["done_reason"]),
+        (&json!("Sky"), &json!("length"))
+    );
     let stopped = chat(json!({ "stop": ["bl"], "num_predict": -1 })).await;
     assert_eq!(stopped["message"]["content"], "Sky ");
     assert_eq!(stopped["done_reason"], "stop");
@@ -74,9 +80,13 @@ async fn a_text_is_answered_and_continued() {
     assert_eq!(lines.last().unwrap()["done_reason"], "stop");
 
     // As it is: what follows a line break is the answer, what follows other text is the end.
-    let raw = |prompt: &str| json!({ "model": "sky", "prompt": prompt, "raw": true, "stream": false });
+    let raw =
+        |prompt: &str| json!({ "model": "sky", "prompt": prompt, "raw": true, "stream": false });
     let continued = ask(&models, "POST", "/api/generate", raw("b")).await.json();
-    assert_eq!((&continued["response"], &continued["prompt_eval_count"]), (&json!("lue!"), &json!(1)));
+    assert_eq!(
+        (&continued["response"], &continued["prompt_eval_count"]),
+        (&json!("lue!"), &json!(1))
+    );
     let refused = with(raw("x"), json!({ "system": "Be brief." }));
     let error = ask(&models, "POST", "/api/generate", refused).await.failed(400);
     assert!(error["error"].as_str().unwrap().contains("raw"), "{error}");
@@ -166,9 +176,7 @@ async fn a_conversation_that_does_not_fit_is_cut_only_if_that_is_wanted() {
         .map(|at| json!({ "role": ["user", "assistant"][at % 2], "content": long }))
         .chain([json!({ "role": "user", "content": "Hello" })])
         .collect();
-    let body = |truncate| {
-        json!({ "model": "sky", "messages": messages, "truncate": truncate, "stream": false })
-    };
+    let body = |truncate| json!({ "model": "sky", "messages": messages, "truncate": truncate, "stream": false });
     for no in [Value::Null, json!(false)] {
         let error = ask(&models, "POST", "/api/chat", body(no)).await.failed(400);
         let message = error["error"].as_str().unwrap();
@@ -291,7 +299,10 @@ async fn a_model_of_the_users_own_has_its_settings() {
 
     let whole = json!({ "stream": false });
     let reply = ask(&models, "POST", "/api/chat", with(hello("mine"), whole.clone())).await.json();
-    assert_eq!((&reply["message"]["content"], &reply["done_reason"]), (&json!("Sky b"), &json!("length")));
+    assert_eq!(
+        (&reply["message"]["content"], &reply["done_reason"]),
+        (&json!("Sky b"), &json!("length"))
+    );
     // With the instructions it is a longer prompt than that of the other.
     let other = ask(&models, "POST", "/api/chat", with(hello("tiny"), whole)).await.json();
     let tokens = |reply: &Value| reply["prompt_eval_count"].as_u64().unwrap();
