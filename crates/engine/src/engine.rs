@@ -26,6 +26,9 @@ pub struct Engine {
     shared: Arc<Shared>,
 }
 
+/// Bytes of text that are tokenized in no time, so that the exact number can be told.
+const QUICK: usize = 64 << 10;
+
 struct Shared {
     sequences: Mutex<Sequences>,
     transcripts: Mutex<Transcripts>,
@@ -90,7 +93,7 @@ impl Engine {
     /// on tokenizing it.
     pub(crate) fn check_length(&self, text: &str) -> Result<()> {
         let context = self.limits().context;
-        if text.len() < context {
+        if text.len() < context || text.len() <= QUICK {
             return Ok(());
         }
         match self.tokenizer()?.least_tokens(text) {
