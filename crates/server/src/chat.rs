@@ -12,7 +12,7 @@ use baton_engine::{CancelToken, GenerateOptions, Message, Prompt, Sampling};
 use baton_text::OutputFormat;
 use serde_json::{Map, Value};
 
-pub use answer::{Answer, Finish, Part, Reason, TokenInfo, Usage};
+pub use answer::{Answer, Finish, Part, Reason, TokenInfo};
 pub use collect::{Collected, ToolCall};
 pub use render::rendered;
 

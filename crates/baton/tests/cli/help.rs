@@ -2,8 +2,8 @@
 
 use crate::program::Home;
 
-const COMMANDS: [&str; 9] =
-    ["run", "pull", "list", "show", "rm", "tokenize", "bench", "doctor", "completions"];
+const COMMANDS: [&str; 10] =
+    ["run", "serve", "pull", "list", "show", "rm", "tokenize", "bench", "doctor", "completions"];
 
 #[test]
 fn help_lists_every_command_and_teaches_by_example() {

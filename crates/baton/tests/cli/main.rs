@@ -8,6 +8,7 @@ mod models;
 mod program;
 mod real;
 mod run;
+mod serve;
 mod server;
 mod tiny;
 

@@ -179,8 +179,9 @@ impl Answer {
     }
 
     /// Ends it behind its first call.
-    pub(super) fn with_one_call(self) -> Answer {
-        Answer { one_call: true, ..self }
+    pub(super) fn with_one_call(mut self) -> Answer {
+        self.one_call = true;
+        self
     }
 
     /// The model that answers.

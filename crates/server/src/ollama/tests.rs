@@ -173,7 +173,7 @@ async fn a_conversation_that_does_not_fit_is_cut_only_if_that_is_wanted() {
     let models = home.models().await;
     let long = "x".repeat(100);
     let messages: Vec<Value> = (0..6)
-        .map(|at| json!({ "role": ["user", "assistant"][at % 2], "content": long }))
+        .map(|at| json!({ "role": (["user", "assistant"][at % 2]), "content": long }))
         .chain([json!({ "role": "user", "content": "Hello" })])
         .collect();
     let body = |truncate| json!({ "model": "sky", "messages": messages, "truncate": truncate, "stream": false });
