@@ -333,4 +333,6 @@ test('fits a phone', async () => {
   await page.tap('#panel-button');
   await page.locator('#speed').waitFor();
   assert.equal(await wider(), false);
+  await page.tap('#panel .close-drawer');
+  await page.locator('#speed').waitFor({ state: 'hidden' });
 });
