@@ -7,5 +7,6 @@ pub mod list;
 pub mod pull;
 pub mod rm;
 pub mod run;
+pub mod serve;
 pub mod show;
 pub mod tokenize;

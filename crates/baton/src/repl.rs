@@ -6,7 +6,7 @@ mod transcript;
 
 use std::io::{self, Write};
 
-use baton_engine::{CancelToken, Chat, FinishReason};
+use baton_engine::{CancelToken, Chat, FinishReason, Grammar};
 use baton_text::Message;
 
 use crate::commands::run::{Answer, Sink, print_stats};
@@ -27,6 +27,8 @@ pub struct Start {
     pub prompt: Option<String>,
     /// How tokens are picked.
     pub sampling: Sampling,
+    /// What each answer must look like.
+    pub grammar: Option<Grammar>,
     /// Whether each answer is followed by its timings.
     pub verbose: bool,
 }
@@ -40,6 +42,7 @@ pub fn run(model: &Loaded, start: Start) -> anyhow::Result<()> {
         chat: model.chat(start.system.as_deref())?,
         model,
         sampling: start.sampling,
+        grammar: start.grammar,
         verbose: start.verbose,
     };
     let mut input = Input::open(paths::data_dir().map(|folder| folder.join("history.txt")))?;
@@ -69,6 +72,7 @@ struct Repl<'m> {
     model: &'m Loaded,
     chat: Chat,
     sampling: Sampling,
+    grammar: Option<Grammar>,
     verbose: bool,
 }
 
@@ -78,7 +82,8 @@ impl Repl<'_> {
         // From here on, as a long question takes a while to be tokenized.
         let _scope = interrupt::Scope::enter();
         let cancel = CancelToken::new();
-        let options = self.model.answer_options(&self.sampling, &cancel);
+        let mut options = self.model.answer_options(&self.sampling, &cancel);
+        options.grammar = self.grammar.clone();
         let answer = match self.chat.send(question, &options) {
             Ok(events) => Answer::receive(events, &cancel, Sink::Stream),
             Err(error) => Err(error.into()),

@@ -1,11 +1,8 @@
 //! A conversation: messages, the template that renders them, and a session that remembers.
 
-mod transcript;
-
 use baton_text::{ChatTemplate, Message, RenderOptions};
 
-use crate::{Engine, Event, GenerateOptions, Generation, Result, Session, Summary};
-use transcript::Transcript;
+use crate::{Engine, Event, GenerateOptions, Generation, Prompt, Result, Session, Summary};
 
 /// A chat over an [`Engine`].
 ///
@@ -17,7 +14,6 @@ pub struct Chat {
     template: ChatTemplate,
     render: RenderOptions,
     messages: Vec<Message>,
-    transcript: Transcript,
 }
 
 impl Engine {
@@ -41,7 +37,6 @@ impl Engine {
             template,
             render: RenderOptions::for_answer(),
             messages: Vec::new(),
-            transcript: Transcript::default(),
         })
     }
 }
@@ -125,28 +120,11 @@ impl Chat {
         options: &GenerateOptions,
         take_back: bool,
     ) -> Result<ChatAnswer<'_>> {
-        let Chat { session, messages, transcript, .. } = self;
-        let engine = session.engine().clone();
-        let started = engine
-            .check_length(&prompt)
-            .and_then(|()| transcript.continued(engine.tokenizer()?, prompt))
-            .and_then(|next| {
-                let generation = session.generate(next.ids(), options)?;
-                Ok((next, generation))
-            });
-        match started {
-            Ok((next, generation)) => {
-                *transcript = next;
+        let Chat { session, messages, .. } = self;
+        match session.generate(Prompt::Rendered(prompt), options) {
+            Ok(generation) => {
                 let text = String::new();
-                Ok(ChatAnswer {
-                    generation,
-                    messages,
-                    transcript,
-                    text,
-                    answered: false,
-                    take_back,
-                    engine,
-                })
+                Ok(ChatAnswer { generation, messages, text, answered: false, take_back })
             }
             Err(error) => {
                 if take_back {
@@ -163,13 +141,11 @@ impl Chat {
 pub struct ChatAnswer<'c> {
     generation: Generation<'c>,
     messages: &'c mut Vec<Message>,
-    transcript: &'c mut Transcript,
     text: String,
     /// Whether a token came, or the model chose to say nothing.
     answered: bool,
     /// Whether the user's message goes if nothing was answered.
     take_back: bool,
-    engine: Engine,
 }
 
 impl ChatAnswer<'_> {
@@ -183,12 +159,12 @@ impl ChatAnswer<'_> {
     /// # Errors
     /// The first error.
     pub fn finish(self) -> Result<(String, Summary)> {
-        crate::generation::finish(self)
+        crate::event::finish(self)
     }
 
     /// Only the pieces of text, as they come.
     pub fn text(self) -> impl Iterator<Item = Result<String>> {
-        crate::generation::text(self)
+        crate::event::text(self)
     }
 }
 
@@ -198,12 +174,7 @@ impl Iterator for ChatAnswer<'_> {
     fn next(&mut self) -> Option<Self::Item> {
         let event = self.generation.next()?;
         match &event {
-            Ok(Event::Token(token)) => {
-                self.answered = true;
-                if let Ok(tokenizer) = self.engine.tokenizer() {
-                    self.transcript.push(tokenizer, token.id);
-                }
-            }
+            Ok(Event::Token(_)) => self.answered = true,
             Ok(Event::Text(piece)) => self.text += piece,
             // An empty answer that the model chose to give is one.
             Ok(Event::Done(summary)) if summary.reason.is_complete() => self.answered = true,

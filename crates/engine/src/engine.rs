@@ -2,14 +2,17 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use baton_graph::{Executor, Limits, SeqId, Usage};
 use baton_text::{ChatTemplates, Tokenizer};
 
 use crate::sequences::Sequences;
-use crate::{Error, MemoryPlan, Result, Sampling, Session};
+use crate::transcript::{Transcript, Transcripts};
+use crate::{
+    Constraint, Error, Grammar, GrammarCompiler, MemoryPlan, Reasoning, Result, Sampling, Session,
+};
 
 /// A model ready to answer: a compiled graph, its cache, and what its texts look like.
 ///
@@ -22,8 +25,11 @@ pub struct Engine {
 
 struct Shared {
     sequences: Mutex<Sequences>,
+    transcripts: Mutex<Transcripts>,
     limits: Limits,
     traits: ModelTraits,
+    /// Made when the first answer is to be held to a grammar.
+    grammars: Mutex<Option<Arc<GrammarCompiler>>>,
 }
 
 /// What an engine knows of its model besides how to compute it.
@@ -50,7 +56,8 @@ impl Engine {
     pub fn new(executor: Box<dyn Executor>, traits: ModelTraits) -> Self {
         let limits = *executor.limits();
         let sequences = Mutex::new(Sequences::new(executor));
-        Engine { shared: Arc::new(Shared { sequences, limits, traits }) }
+        let (transcripts, grammars) = (Mutex::default(), Mutex::default());
+        Engine { shared: Arc::new(Shared { sequences, transcripts, limits, traits, grammars }) }
     }
 
     /// A new session, which holds nothing yet.
@@ -89,6 +96,32 @@ impl Engine {
         }
     }
 
+    /// A constraint that holds one answer to `grammar`: all of it, or what follows the reasoning, as
+    /// [`GrammarCompiler::compile`] has it. [`GenerateOptions`](crate::GenerateOptions) make one
+    /// by themselves.
+    ///
+    /// # Errors
+    /// [`Error::Grammar`] if it cannot be obeyed; [`Error::NoTokenizer`], [`Error::Vocabulary`] if
+    /// the model is not made for that.
+    pub fn constraint(
+        &self,
+        grammar: &Grammar,
+        reasoning: Option<Reasoning<'_>>,
+    ) -> Result<Constraint> {
+        let compiler = {
+            let mut made = self.shared.grammars.lock().map_err(|_| Error::Poisoned)?;
+            match &*made {
+                Some(compiler) => Arc::clone(compiler),
+                None => {
+                    let ends = &self.shared.traits.end_tokens;
+                    let compiler = Arc::new(GrammarCompiler::new(self.tokenizer()?, ends)?);
+                    Arc::clone(made.insert(compiler))
+                }
+            }
+        };
+        compiler.compile(grammar, reasoning)
+    }
+
     /// Memory that the executor holds.
     ///
     /// # Errors
@@ -104,6 +137,24 @@ impl Engine {
     pub fn clear_cache(&self) -> Result<()> {
         self.lock()?.clear();
         Ok(())
+    }
+
+    /// The ids of a rendered conversation: those that the model saw and wrote as far as it is one
+    /// that the engine answered lately, the tokenizer's behind that.
+    pub(crate) fn recall(&self, rendered: String) -> Result<Transcript> {
+        let tokenizer = self.tokenizer()?;
+        let nearest = self.transcripts().nearest(&rendered);
+        nearest.continued(tokenizer, rendered)
+    }
+
+    /// Keeps a conversation for its next turn.
+    pub(crate) fn remember(&self, transcript: Transcript) {
+        self.transcripts().remember(transcript);
+    }
+
+    /// A panic elsewhere leaves no transcript half written.
+    fn transcripts(&self) -> MutexGuard<'_, Transcripts> {
+        self.shared.transcripts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn lock(&self) -> Result<MutexGuard<'_, Sequences>> {

@@ -73,6 +73,18 @@ pub enum Error {
         /// What the compute unit said.
         source: ExecError,
     },
+    /// Too many requests wait for their turn.
+    #[error("{waiting} requests are waiting already; try again later")]
+    Busy {
+        /// How many wait.
+        waiting: usize,
+    },
+    /// The system gave no thread.
+    #[error("cannot start a thread: {source}")]
+    Thread {
+        /// What the system said.
+        source: std::io::Error,
+    },
     /// An option whose value makes no sense.
     #[error("{name} is {value}; it must be {wanted}")]
     Option {
@@ -82,6 +94,20 @@ pub enum Error {
         value: String,
         /// What it must be.
         wanted: &'static str,
+    },
+    /// A schema, a regular expression or a grammar that an answer cannot be held to.
+    #[error("{what} cannot be used: {problem}")]
+    Grammar {
+        /// Which of them.
+        what: &'static str,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A vocabulary that no answer can be held to a grammar with.
+    #[error("answers of this model cannot be held to a grammar: {problem}")]
+    Vocabulary {
+        /// What is wrong with it.
+        problem: String,
     },
     /// The model computed something that no token can be chosen from.
     #[error("the model's output cannot be sampled: {problem}")]

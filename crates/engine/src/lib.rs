@@ -8,20 +8,25 @@
 //! [`FinishReason::Length`].
 #![forbid(unsafe_code)]
 
+mod answer;
 mod cancel;
 mod chat;
 mod engine;
 mod error;
 mod evaluate;
+mod event;
 mod generation;
+mod grammar;
 mod load;
 mod memory;
 mod metrics;
 mod model_text;
 mod sampler;
 mod sampling;
+mod scheduler;
 mod sequences;
 mod session;
+mod transcript;
 
 pub use baton_graph::KvType;
 pub use baton_text::{ChatTemplate, Message, RenderOptions};
@@ -30,11 +35,14 @@ pub use chat::{Chat, ChatAnswer};
 pub use engine::{Engine, ModelTraits};
 pub use error::{Error, Result};
 pub use evaluate::{Comparison, Evaluation, Windows, compare, evaluate};
-pub use generation::{Event, FinishReason, Generation, Summary};
-pub use load::{Compiled, LoadOptions, UnitKind, compile_model};
-pub use memory::{MemoryPlan, available_memory, peak_memory};
+pub use event::{Event, FinishReason, Summary};
+pub use generation::Generation;
+pub use grammar::{Constraint, Grammar, GrammarCompiler, Reasoning, TokenMask};
+pub use load::{Compiled, LoadOptions, UnitKind, compile_model, plan_memory};
+pub use memory::{MemoryPlan, available_memory, peak_memory, process_memory};
 pub use metrics::Metrics;
-pub use model_text::ModelText;
+pub use model_text::{ModelText, template_source};
 pub use sampler::{Sampler, Token, TokenLogprob};
 pub use sampling::{SamplerConfig, Sampling};
+pub use scheduler::{Load, Scheduler, SchedulerOptions, Slot, Totals};
 pub use session::{GenerateOptions, Prompt, Session};

@@ -32,6 +32,16 @@ pub enum UnitKind {
     Reference,
 }
 
+impl UnitKind {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            UnitKind::Cpu => "cpu",
+            UnitKind::Reference => "reference",
+        }
+    }
+}
+
 /// How to load a model.
 #[derive(Clone, Debug)]
 pub struct LoadOptions {
@@ -120,6 +130,16 @@ pub fn compile_model(model: &Model, options: &LoadOptions) -> Result<Compiled> {
     check_memory(&memory)?;
     let executor = compile(&graph, &weights, limits, options)?;
     Ok(Compiled { executor, memory })
+}
+
+/// What a model will need of memory, found out without loading it.
+///
+/// # Errors
+/// If its files are damaged, or an option makes no sense.
+pub fn plan_memory(model: &Model, options: &LoadOptions) -> Result<MemoryPlan> {
+    let limits = limits(model.config(), options)?;
+    let (graph, weights) = model.build(&BuildOptions { context: limits.context })?;
+    Ok(memory_plan(&graph, &weights, &limits, options))
 }
 
 fn compile(

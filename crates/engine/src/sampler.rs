@@ -1,8 +1,9 @@
 //! From a row of logits to the next token.
 //!
-//! The steps and their order are llama.cpp's: logit bias, penalties (repeat, frequency, presence),
-//! top-k, top-p, min-p, temperature, draw. So top-p and min-p look at probabilities before the
-//! temperature. Nothing sorts the vocabulary: each filter selects the few tokens it keeps.
+//! Tokens that a grammar forbids are out first. The steps then and their order are llama.cpp's: logit
+//! bias, penalties (repeat, frequency, presence), top-k, top-p, min-p, temperature, draw. So top-p
+//! and min-p look at probabilities before the temperature. Nothing sorts the vocabulary: each filter
+//! selects the few tokens it keeps.
 
 mod candidates;
 mod penalties;
@@ -10,6 +11,7 @@ mod penalties;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
+use crate::grammar::TokenMask;
 use crate::sampling::SamplerConfig;
 use crate::{Error, Result};
 use candidates::Candidate;
@@ -58,42 +60,68 @@ impl Sampler {
         self.penalties.accept(token);
     }
 
-    /// Chooses the token after those accepted. It is not accepted by itself.
+    /// Chooses the token after those accepted, among the `allowed` ones if there is such a mask. It
+    /// is not accepted by itself.
     ///
     /// # Errors
-    /// [`Error::BadLogits`] if a logit is NaN or plus infinity, or all are minus infinity;
-    /// [`Error::Option`] if a logit bias is for a token outside the vocabulary.
-    pub fn sample(&mut self, logits: &[f32]) -> Result<Token> {
+    /// [`Error::BadLogits`] if a logit is NaN or plus infinity, or those of all tokens that are
+    /// allowed are minus infinity; [`Error::Option`] if a logit bias is for a token outside the
+    /// vocabulary.
+    pub fn sample(&mut self, logits: &[f32], allowed: Option<&TokenMask>) -> Result<Token> {
         if let Some(token) = logits.iter().position(|l| l.is_nan() || *l == f32::INFINITY) {
             let problem = format!("the logit of token {token} is {}", logits[token]);
             return Err(Error::BadLogits { problem });
         }
-        let id = if self.config.logit_bias.is_empty() && self.penalties.is_empty() {
-            choose(&self.config, &mut self.random, logits)?
-        } else {
-            self.adjusted.clear();
-            self.adjusted.extend_from_slice(logits);
-            for &(token, bias) in &self.config.logit_bias {
-                let Some(logit) = self.adjusted.get_mut(token as usize) else {
-                    let wanted = "tokens of the model's vocabulary";
-                    return Err(Error::Option {
-                        name: "logit_bias",
-                        value: token.to_string(),
-                        wanted,
-                    });
-                };
-                *logit += bias;
+        let id = match self.best_as_it_is(logits, allowed) {
+            Some(id) => id,
+            None if allowed.is_none() && !self.adjusts() => {
+                choose(&self.config, &mut self.random, logits)?
             }
-            self.penalties.apply(&mut self.adjusted);
-            // Penalties of absurd size reach infinity, between which nothing can be chosen.
-            let infinite = self.adjusted.iter_mut().filter(|logit| **logit == f32::INFINITY);
-            infinite.for_each(|logit| *logit = f32::MAX);
-            choose(&self.config, &mut self.random, &self.adjusted)?
+            None => {
+                self.adjust(logits, allowed)?;
+                choose(&self.config, &mut self.random, &self.adjusted)?
+            }
         };
         Ok(match self.config.logprobs {
             None => Token { id, ..Token::default() },
             Some(n) => with_logprobs(id, n, logits),
         })
+    }
+
+    /// Whether logits are changed before a token is chosen.
+    fn adjusts(&self) -> bool {
+        !self.config.logit_bias.is_empty() || !self.penalties.is_empty()
+    }
+
+    /// The most likely token, if it is what will be chosen whatever else is forbidden.
+    fn best_as_it_is(&self, logits: &[f32], allowed: Option<&TokenMask>) -> Option<u32> {
+        if self.config.temperature != 0.0 || self.adjusts() {
+            return None;
+        }
+        let best = candidates::best(logits)?.id;
+        allowed.is_none_or(|mask| mask.allows(best)).then_some(best)
+    }
+
+    /// Puts logits that forbidden tokens, biases and penalties have changed into `adjusted`.
+    fn adjust(&mut self, logits: &[f32], allowed: Option<&TokenMask>) -> Result<()> {
+        self.adjusted.clear();
+        self.adjusted.extend_from_slice(logits);
+        for &(token, bias) in &self.config.logit_bias {
+            let Some(logit) = self.adjusted.get_mut(token as usize) else {
+                let wanted = "tokens of the model's vocabulary";
+                return Err(Error::Option { name: "logit_bias", value: token.to_string(), wanted });
+            };
+            *logit += bias;
+        }
+        // A forbidden token stays so: neither sums nor products turn minus infinity into a number.
+        if let Some(mask) = allowed {
+            mask.apply(&mut self.adjusted);
+        }
+        self.penalties.apply(&mut self.adjusted);
+        // Penalties of absurd size reach infinity, between which nothing can be chosen.
+        let infinite = self.adjusted.iter_mut().filter(|logit| **logit == f32::INFINITY);
+        infinite.for_each(|logit| *logit = f32::MAX);
+        Ok(())
     }
 }
 

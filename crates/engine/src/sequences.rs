@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use baton_graph::{Batch, ExecError, Executor, Logits, Rows, SeqId};
+use baton_graph::{Batch, ExecError, Executor, Logits, SeqId, Span};
 
 use crate::{Error, Result};
 
@@ -90,6 +90,11 @@ impl Sequences {
         Ok(seq)
     }
 
+    /// How many tokens of `prompt` need not be evaluated.
+    pub(crate) fn cached(&self, prompt: &[u32]) -> usize {
+        self.best_match(None, &prompt[..prompt.len().saturating_sub(1)]).1
+    }
+
     /// The sequence that shares the longest beginning with `prompt`, and how long that is. Among
     /// equals the session's own comes first, then the one used last.
     fn best_match(&self, own: Option<SeqId>, prompt: &[u32]) -> (Option<SeqId>, usize) {
@@ -117,9 +122,8 @@ impl Sequences {
         seq
     }
 
-    /// Evaluates `tokens` behind what `seq` holds; sequences nobody works on make room if needed.
-    pub(crate) fn extend(&mut self, seq: SeqId, tokens: &[u32], rows: Rows) -> Result<Logits> {
-        let batch = Batch::one(seq, tokens.to_vec(), rows);
+    /// Appends each span to its sequence; sequences nobody works on make room if needed.
+    pub(crate) fn extend(&mut self, batch: Batch) -> Result<Logits> {
         let logits = loop {
             match self.executor.forward(&batch) {
                 Err(source @ ExecError::OutOfPages { .. }) => {
@@ -130,10 +134,12 @@ impl Sequences {
                 other => break other?,
             }
         };
-        self.clock += 1;
-        let entry = self.entries.entry(seq).or_default();
-        entry.tokens.extend_from_slice(tokens);
-        entry.used = self.clock;
+        for Span { seq, tokens, .. } in batch.spans {
+            self.clock += 1;
+            let entry = self.entries.entry(seq).or_default();
+            entry.tokens.extend(tokens);
+            entry.used = self.clock;
+        }
         Ok(logits)
     }
 

@@ -1,12 +1,9 @@
 //! A run of tokens that grows: the unit of prefix reuse.
 
-use std::time::Instant;
-
 use baton_graph::SeqId;
-use baton_text::StopStrings;
 
-use crate::generation::{Plan, TextStream};
-use crate::{CancelToken, Engine, Error, Generation, Result, Sampler, Sampling};
+use crate::answer::Answer;
+use crate::{CancelToken, Engine, Generation, Grammar, Result, Sampling};
 
 /// What to continue.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,6 +13,10 @@ pub enum Prompt {
     Text(String),
     /// Token ids, all of them.
     Tokens(Vec<u32>),
+    /// A conversation as a chat template wrote it, with messages guarded by
+    /// [`Tokenizer::guard`](baton_text::Tokenizer::guard). Its ids are those that the model saw and
+    /// wrote in earlier turns, as far as it is a conversation that the engine answered lately.
+    Rendered(String),
 }
 
 impl From<&str> for Prompt {
@@ -51,6 +52,18 @@ pub struct GenerateOptions {
     pub max_tokens: Option<usize>,
     /// Strings that end the answer and are not part of it.
     pub stop: Vec<String>,
+    /// Control tokens whose names are part of the text, by their ids. Others are never shown.
+    pub show: Vec<u32>,
+    /// What the answer must look like. It ends by itself when the grammar is complete, and may not
+    /// end before.
+    pub grammar: Option<Grammar>,
+    /// The text after which the grammar counts, such as `</think>`; without one it counts from the
+    /// first token on. The answer cannot end before this text came.
+    pub grammar_after: Option<String>,
+    /// With this text, such as `<think>`, it is left to the model whether there is anything before
+    /// what the grammar says: if its answer begins with this text, the grammar waits for
+    /// `grammar_after`, and else it counts from the first token on.
+    pub grammar_after_open: Option<String>,
     /// Go on when the model would end its answer.
     pub ignore_end: bool,
     /// Ends the answer from outside.
@@ -97,55 +110,15 @@ impl Session {
         prompt: impl Into<Prompt>,
         options: &GenerateOptions,
     ) -> Result<Generation<'_>> {
-        let started = Instant::now();
-        let config = options.sampling.or(&self.engine.traits().sampling).resolve()?;
-        let seed = config.seed();
-        let penalized = config.penalizes();
-        let mut sampler = Sampler::new(config);
-        let text = self.text_stream(&options.stop)?;
-        let prompt = self.prompt_tokens(prompt.into())?;
-        let context = self.engine.limits().context;
-        if prompt.is_empty() {
-            return Err(Error::EmptyPrompt);
-        }
-        if prompt.len() >= context {
-            return Err(Error::PromptTooLong { prompt: prompt.len(), counted: true, context });
-        }
-        if penalized {
-            prompt.iter().for_each(|&token| sampler.accept(token));
-        }
-        let room = context - prompt.len();
-        let limit = options.max_tokens.map_or(room, |n| n.min(room));
-        let (seq, reused) = {
+        let mut answer = Answer::new(&self.engine, prompt.into(), options)?;
+        let seq = {
             let mut sequences = self.engine.lock()?;
-            let seq = sequences.acquire(self.seq, &prompt)?;
-            (seq, sequences.tokens(seq).len())
+            let seq = sequences.acquire(self.seq, answer.prompt())?;
+            answer.begin_at(sequences.tokens(seq).len());
+            seq
         };
         self.seq = Some(seq);
-        let (cancel, ignore_end) = (options.cancel.clone(), options.ignore_end);
-        let plan =
-            Plan { seq, prompt, reused, sampler, seed, text, cancel, ignore_end, limit, started };
-        Ok(Generation::new(self, plan))
-    }
-
-    fn prompt_tokens(&self, prompt: Prompt) -> Result<Vec<u32>> {
-        match prompt {
-            Prompt::Tokens(tokens) => Ok(tokens),
-            Prompt::Text(text) => {
-                self.engine.check_length(&text)?;
-                Ok(self.engine.tokenizer()?.encode(&text, true)?)
-            }
-        }
-    }
-
-    fn text_stream(&self, stop: &[String]) -> Result<Option<TextStream>> {
-        let tokenizer = match self.engine.tokenizer() {
-            Err(Error::NoTokenizer) if stop.is_empty() => return Ok(None),
-            other => other?,
-        };
-        let detokenizer = tokenizer.detokenizer(true);
-        let stops = StopStrings::new(stop)?;
-        Ok(Some(TextStream { detokenizer, stops, stop_list: stop.to_vec() }))
+        Ok(Generation::new(self, seq, answer, options.cancel.clone()))
     }
 }
 

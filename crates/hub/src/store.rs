@@ -1,5 +1,6 @@
 //! The local store: which models are here, fetching one, removing one.
 
+mod copy;
 mod fetch;
 mod local;
 mod lock;
@@ -10,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use crate::names::{folder_name, url_decode};
 use crate::{Catalog, Error, Progress, Reference, Result, Settings, Sha256};
+pub use copy::Custom;
 use lock::Lock;
 use manifest::Manifest;
 
@@ -28,6 +30,8 @@ pub struct LocalModel {
     pub source: Option<String>,
     /// When it was fetched, in seconds since 1970; `None` for a path given by the user.
     pub fetched_at: Option<u64>,
+    /// Settings of a model that the user made from another.
+    pub custom: Option<Custom>,
     /// False if a file is missing or has another size than when it was fetched, or the manifest is
     /// damaged. Fetching the model again mends it.
     pub complete: bool,
@@ -279,6 +283,7 @@ fn broken(folder: PathBuf) -> LocalModel {
         size: 0,
         source: None,
         fetched_at: None,
+        custom: None,
         complete: false,
     }
 }

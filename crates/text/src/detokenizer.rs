@@ -14,6 +14,8 @@ use crate::tokenizer::pieces::{Lead, Pieces};
 pub struct Detokenizer {
     pieces: Arc<Pieces>,
     skip_special: bool,
+    /// Control tokens that are shown all the same.
+    visible: Vec<u32>,
     lead: Lead,
     /// The first bytes of a character whose last bytes are still to come: at most three.
     held: Vec<u8>,
@@ -22,7 +24,13 @@ pub struct Detokenizer {
 impl Detokenizer {
     pub(crate) fn new(pieces: Arc<Pieces>, skip_special: bool) -> Self {
         let lead = pieces.lead;
-        Self { pieces, skip_special, lead, held: Vec::new() }
+        Self { pieces, skip_special, visible: Vec::new(), lead, held: Vec::new() }
+    }
+
+    /// Shows these control tokens, though others are skipped.
+    pub(crate) fn showing(mut self, visible: &[u32]) -> Self {
+        self.visible = visible.to_vec();
+        self
     }
 
     /// Keeps the space that SentencePiece vocabularies put before the first word.
@@ -36,7 +44,7 @@ impl Detokenizer {
 
     /// The text that `id` completes; empty while a character is not whole.
     pub fn push(&mut self, id: u32) -> String {
-        if self.skip_special && self.pieces.is_control(id) {
+        if self.skip_special && self.pieces.is_control(id) && !self.visible.contains(&id) {
             return String::new();
         }
         let pieces = Arc::clone(&self.pieces);
@@ -157,6 +165,10 @@ mod tests {
     fn control_tokens_are_shown_only_if_asked_for() {
         assert_eq!(stream(detokenizer(Lead::Keep, true), [256, 261]).concat(), " Hi");
         assert_eq!(stream(detokenizer(Lead::Keep, false), [256, 261]).concat(), " Hi<end>");
+        let shown = detokenizer(Lead::Keep, true).showing(&[261]);
+        assert_eq!(stream(shown, [256, 261]).concat(), " Hi<end>");
+        let other = detokenizer(Lead::Keep, true).showing(&[260]);
+        assert_eq!(stream(other, [256, 261]).concat(), " Hi");
     }
 
     proptest! {

@@ -30,6 +30,13 @@ impl Tokenizer {
         }
     }
 
+    /// The same for the texts in tools, documents and other values that a template writes.
+    pub fn guard_json(&self, value: &Value) -> Value {
+        let mut value = value.clone();
+        self.guard_value(&mut value);
+        value
+    }
+
     fn guard_content(&self, content: &Content) -> Content {
         let parts = match content {
             Content::Text(text) => return Content::Text(self.guard_text(text).into_owned()),

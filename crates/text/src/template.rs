@@ -8,11 +8,12 @@
 
 mod isolated;
 mod message;
+mod normalize;
 mod python;
 mod source;
 mod sums;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use minijinja::syntax::SyntaxConfig;
@@ -39,6 +40,10 @@ const MAX_STACK: usize = 2 << 30;
 /// An honest template takes milliseconds, also on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// Variables that are not for others to set.
+const RESERVED: [&str; 6] =
+    ["messages", "tools", "add_generation_prompt", "strftime_now", "bos_token", "eos_token"];
+
 /// What a conversation is rendered with.
 #[derive(Clone, Debug, Default)]
 pub struct RenderOptions {
@@ -46,7 +51,8 @@ pub struct RenderOptions {
     pub add_generation_prompt: bool,
     /// The tools the model may call: a list of JSON schemas, as in the OpenAI API.
     pub tools: Option<serde_json::Value>,
-    /// Further variables of the template, such as `enable_thinking`.
+    /// Further variables of the template, such as `enable_thinking`, `reasoning_effort` or
+    /// `documents`, but none of those that [`ChatTemplate::render`] sets from its other arguments.
     pub extra: serde_json::Map<String, serde_json::Value>,
     /// The local time that `strftime_now` tells; the clock's if `None`.
     pub now: Option<jiff::civil::DateTime>,
@@ -63,9 +69,12 @@ impl RenderOptions {
 #[derive(Clone, Debug)]
 pub struct ChatTemplate {
     environment: Arc<Environment<'static>>,
+    source: Arc<str>,
     bos: Option<String>,
     eos: Option<String>,
     contents: Contents,
+    /// What `normalize_messages` has to do, once it is known.
+    traits: Arc<OnceLock<normalize::Traits>>,
 }
 
 /// Which forms of a message's content a template understands.
@@ -89,9 +98,11 @@ impl ChatTemplate {
         }
         let mut template = Self {
             environment: Arc::new(Environment::empty()),
+            source: source.into(),
             bos: bos.map(str::to_owned),
             eos: eos.map(str::to_owned),
             contents: Contents::Both,
+            traits: Arc::default(),
         };
         let stack = COMPILE_STACK + COMPILE_STACK_PER_BYTE * source.len();
         let source = source::without_generation_tags(source).into_owned();
@@ -112,6 +123,11 @@ impl ChatTemplate {
         Self::new(CHATML, None, None).expect("the built-in template compiles")
     }
 
+    /// The template as it was written.
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
     /// The prompt of a conversation.
     ///
     /// The text contains the control tokens it needs, BOS too if the model wants one. Pass messages
@@ -121,8 +137,14 @@ impl ChatTemplate {
     ///
     /// # Errors
     ///
-    /// The template refuses the conversation, fails, or exceeds the bounds.
+    /// The template refuses the conversation, fails, or exceeds the bounds; or a variable in
+    /// [`RenderOptions::extra`] is one of its own.
     pub fn render(&self, messages: &[Message], options: &RenderOptions) -> Result<String> {
+        if let Some(name) = RESERVED.iter().find(|name| options.extra.contains_key(**name)) {
+            let reason =
+                format!("the variable {name:?} cannot be set, it is made from the messages");
+            return Err(Error::TemplateRender { reason });
+        }
         let fitted: Vec<_> = messages.iter().map(|message| self.fit(message)).collect();
         let mut bytes = size(&options.tools) + size(&options.extra);
         bytes += fitted.iter().map(size).sum::<usize>();

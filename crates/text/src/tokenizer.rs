@@ -148,6 +148,12 @@ impl Tokenizer {
         Detokenizer::new(Arc::clone(&self.pieces), skip_special)
     }
 
+    /// A decoder that leaves out control tokens except for those in `visible`, such as the markers in
+    /// [`OutputFormat::visible_tokens`](crate::OutputFormat::visible_tokens).
+    pub fn detokenizer_showing(&self, visible: &[u32]) -> Detokenizer {
+        self.detokenizer(true).showing(visible)
+    }
+
     /// The token of an id as the vocabulary writes it, such as `Ġthe` or `▁the`.
     pub fn token(&self, id: u32) -> Option<String> {
         self.core.id_to_token(id)

@@ -5,6 +5,7 @@ mod ask;
 mod request;
 mod stats;
 mod stdin;
+mod structure;
 
 use std::io::IsTerminal;
 
@@ -29,6 +30,8 @@ Examples:
   cat notes.txt | baton run \"Summarize this:\"     what is piped in follows the prompt
   baton run --temp 0 --seed 1 -n 100 --verbose \"Count to ten\"
   baton run --json \"Hi\" | jq -r .text
+  baton run --format json \"Describe a cat\"       the answer is a JSON object
+  baton run -j @cat.json \"Describe a cat\"         and here one that the schema in cat.json describes
 
 A lone argument that names no model is the prompt for the default model.
 
@@ -80,6 +83,8 @@ pub struct Args {
     kv_type: KvType,
     #[command(flatten)]
     sampling: Sampling,
+    #[command(flatten)]
+    structure: structure::Structure,
 }
 
 /// Answers, or chats.
@@ -89,6 +94,7 @@ pub struct Args {
 pub fn execute(args: Args) -> anyhow::Result<()> {
     let store = models::store()?;
     models::warn_if_unusable(&store)?;
+    let grammar = args.structure.grammar()?;
     let request = request::understand(&args, &store)?;
     // A chat reads its lines from standard input, whatever that is.
     let piped = if args.interactive { None } else { stdin::piped(request.prompt.is_some())? };
@@ -114,6 +120,7 @@ pub fn execute(args: Args) -> anyhow::Result<()> {
             system: args.system,
             prompt,
             sampling: args.sampling,
+            grammar,
             verbose: args.verbose,
         };
         return repl::run(&loaded, chat);
@@ -123,6 +130,7 @@ pub fn execute(args: Args) -> anyhow::Result<()> {
         system: args.system,
         raw: args.raw,
         sampling: args.sampling,
+        grammar,
     };
     ask::once(&loaded, question, args.json, args.verbose)
 }

@@ -61,7 +61,7 @@ fn chi_square(sampling: &Sampling, logits: &[f32], n: usize) -> f64 {
     let mut sampler = sampler(sampling);
     let mut counts: BTreeMap<u32, usize> = BTreeMap::new();
     for _ in 0..n {
-        *counts.entry(sampler.sample(logits).unwrap().id).or_insert(0) += 1;
+        *counts.entry(sampler.sample(logits, None).unwrap().id).or_insert(0) += 1;
     }
     assert!(counts.keys().all(|id| expected.contains_key(id)), "a filtered token was drawn");
     let (mut statistic, mut cells, mut pooled) = (0.0, 0usize, (0.0, 0.0));
@@ -121,7 +121,7 @@ fn the_test_of_the_distribution_can_fail() {
     let mut sampler = sampler(&drawn);
     let mut counts = BTreeMap::new();
     for _ in 0..40_000 {
-        *counts.entry(sampler.sample(&logits).unwrap().id).or_insert(0.0) += 1.0;
+        *counts.entry(sampler.sample(&logits, None).unwrap().id).or_insert(0.0) += 1.0;
     }
     let statistic: f64 = expected
         .iter()
@@ -134,7 +134,7 @@ fn the_test_of_the_distribution_can_fail() {
 fn the_same_seed_draws_the_same_tokens() {
     let draw = |seed| {
         let mut sampler = sampler(&Sampling { seed: Some(seed), ..plain() });
-        (0..16).map(|_| sampler.sample(&ramp(100)).unwrap().id).collect::<Vec<_>>()
+        (0..16).map(|_| sampler.sample(&ramp(100), None).unwrap().id).collect::<Vec<_>>()
     };
     assert_eq!(draw(7), draw(7));
     assert_ne!(draw(7), draw(8));
@@ -145,8 +145,8 @@ fn the_same_seed_draws_the_same_tokens() {
 #[test]
 fn greedy_takes_the_first_of_the_best() {
     let mut greedy = sampler(&Sampling::greedy());
-    assert_eq!(greedy.sample(&[0.0, 3.0, -1.0, 3.0]).unwrap().id, 1);
-    assert_eq!(greedy.sample(&[f32::NEG_INFINITY, -9.0]).unwrap().id, 1);
+    assert_eq!(greedy.sample(&[0.0, 3.0, -1.0, 3.0], None).unwrap().id, 1);
+    assert_eq!(greedy.sample(&[f32::NEG_INFINITY, -9.0], None).unwrap().id, 1);
 }
 
 #[test]
@@ -154,9 +154,9 @@ fn logits_that_are_no_numbers_are_errors() {
     for sampling in [Sampling::greedy(), plain()] {
         let mut sampler = sampler(&sampling);
         for bad in [[0.0, f32::NAN], [f32::INFINITY, 0.0], [f32::NEG_INFINITY; 2]] {
-            assert!(matches!(sampler.sample(&bad), Err(Error::BadLogits { .. })), "{bad:?}");
+            assert!(matches!(sampler.sample(&bad, None), Err(Error::BadLogits { .. })), "{bad:?}");
         }
-        assert!(matches!(sampler.sample(&[]), Err(Error::BadLogits { .. })));
+        assert!(matches!(sampler.sample(&[], None), Err(Error::BadLogits { .. })));
     }
 }
 
@@ -165,7 +165,7 @@ fn bias_raises_and_forbids() {
     let logits = [1.0, 2.0, 3.0];
     let greedy = |bias: &[(u32, f32)]| {
         let logit_bias = bias.iter().copied().collect();
-        sampler(&Sampling { logit_bias, ..Sampling::greedy() }).sample(&logits)
+        sampler(&Sampling { logit_bias, ..Sampling::greedy() }).sample(&logits, None)
     };
     assert_eq!(greedy(&[(0, 2.5)]).unwrap().id, 0);
     assert_eq!(greedy(&[(2, f32::NEG_INFINITY)]).unwrap().id, 1);
@@ -180,7 +180,7 @@ fn penalties_look_at_the_last_tokens_only() {
     let after = |sampling: Sampling, tokens: &[u32], logits: &[f32]| {
         let mut sampler = sampler(&sampling);
         tokens.iter().for_each(|&t| sampler.accept(t));
-        sampler.sample(logits).unwrap().id
+        sampler.sample(logits, None).unwrap().id
     };
     let repeat = Sampling { repeat_penalty: Some(2.0), ..base.clone() };
     assert_eq!(after(repeat.clone(), &[1], &[1.6, 3.0]), 0, "3 / 2 < 1.6");
@@ -208,7 +208,7 @@ fn penalties_of_absurd_size_still_choose() {
         let forbidden = BTreeMap::from([(0, f32::NEG_INFINITY)]);
         let mut sampler = sampler(&Sampling { logit_bias: forbidden, ..sampling });
         [0, 0, 1, 1].into_iter().for_each(|token| sampler.accept(token));
-        assert_eq!(sampler.sample(&[1.0, 2.0, 3.0]).unwrap().id, 1);
+        assert_eq!(sampler.sample(&[1.0, 2.0, 3.0], None).unwrap().id, 1);
     }
 }
 
@@ -216,13 +216,70 @@ fn penalties_of_absurd_size_still_choose() {
 fn logprobs_are_those_of_the_model() {
     let sampling =
         Sampling { logprobs: Some(2), logit_bias: [(0, 100.0)].into(), top_k: Some(1), ..plain() };
-    let token = sampler(&sampling).sample(&[0.0, 1.0, 3.0, 2.0]).unwrap();
+    let token = sampler(&sampling).sample(&[0.0, 1.0, 3.0, 2.0], None).unwrap();
     let total = [0.0f32, 1.0, 2.0, 3.0].iter().map(|l| l.exp()).sum::<f32>().ln();
     assert_eq!(token.id, 0);
     assert!((token.logprob.unwrap() + total).abs() < 1e-6);
     let ids: Vec<u32> = token.top.iter().map(|t| t.id).collect();
     assert_eq!(ids, [2, 3]);
     assert!((token.top[0].logprob - (3.0 - total)).abs() < 1e-6);
+}
+
+/// A mask of `n` tokens that allows `ids`.
+fn allowing(n: usize, ids: &[u32]) -> TokenMask {
+    let mut mask = TokenMask::none(n);
+    ids.iter().for_each(|&id| mask.allow(id));
+    mask
+}
+
+#[test]
+fn only_allowed_tokens_are_chosen() {
+    let logits = [0.0, 5.0, 3.0, 4.0, f32::NEG_INFINITY];
+    for sampling in [
+        Sampling::greedy(),
+        Sampling { repeat_penalty: Some(1.1), ..Sampling::greedy() },
+        Sampling { top_k: Some(1), ..plain() },
+        Sampling { top_p: Some(0.01), ..plain() },
+        Sampling { min_p: Some(0.99), ..plain() },
+    ] {
+        let mut sampler = sampler(&sampling);
+        sampler.accept(0);
+        let mut choose = |ids: &[u32]| sampler.sample(&logits, Some(&allowing(5, ids)));
+        assert_eq!(choose(&[0, 2, 3, 4]).unwrap().id, 3);
+        assert_eq!(choose(&[0, 1, 2]).unwrap().id, 1);
+        assert_eq!(choose(&[2]).unwrap().id, 2);
+        assert!(matches!(choose(&[]), Err(Error::BadLogits { .. })));
+        assert!(matches!(choose(&[4]), Err(Error::BadLogits { .. })));
+    }
+    let logit_bias = [(1, 100.0)].into();
+    let mut biased = sampler(&Sampling { logit_bias, ..Sampling::greedy() });
+    assert_eq!(biased.sample(&logits, Some(&allowing(5, &[0, 2]))).unwrap().id, 2);
+    let short = allowing(2, &[0]);
+    assert_eq!(sampler(&Sampling::greedy()).sample(&logits, Some(&short)).unwrap().id, 0);
+}
+
+#[test]
+fn among_allowed_tokens_draws_follow_the_distribution() {
+    let logits = ramp(40);
+    let ids: Vec<u32> = (0..40).step_by(3).collect();
+    let mask = allowing(40, &ids);
+    let forbidden: Vec<f32> = (0..40)
+        .map(|id| if mask.allows(id) { logits[id as usize] } else { f32::NEG_INFINITY })
+        .collect();
+    let (mut masked, mut minus) = (sampler(&plain()), sampler(&plain()));
+    for _ in 0..1000 {
+        let drawn = masked.sample(&logits, Some(&mask)).unwrap();
+        assert_eq!(drawn, minus.sample(&forbidden, None).unwrap());
+    }
+}
+
+#[test]
+fn logprobs_do_not_know_of_what_is_forbidden() {
+    let sampling = Sampling { logprobs: Some(1), ..Sampling::greedy() };
+    let token = sampler(&sampling).sample(&[0.0, 0.0], Some(&allowing(2, &[1]))).unwrap();
+    assert_eq!(token.id, 1);
+    assert!((token.logprob.unwrap() - 0.5f32.ln()).abs() < 1e-6);
+    assert_eq!(token.top[0].id, 0);
 }
 
 fn logits() -> impl Strategy<Value = Vec<f32>> {
@@ -313,7 +370,7 @@ proptest! {
             seed: Some(seed),
             ..Sampling::default()
         };
-        let token = sampler(&sampling).sample(&logits).unwrap();
+        let token = sampler(&sampling).sample(&logits, None).unwrap();
         let order = sorted(&logits);
         let rank = order.iter().position(|(id, _)| *id == token.id);
         prop_assert!(rank.is_some_and(|rank| top_k == 0 || rank < top_k));

@@ -1,6 +1,6 @@
 use baton_graph::reference::Reference;
 use baton_graph::testing::{Tiny, random_weights};
-use baton_graph::{Limits, Unit};
+use baton_graph::{Limits, Rows, Unit};
 
 use super::*;
 
@@ -14,7 +14,7 @@ fn sequences(kv_tokens: usize) -> Sequences {
 fn visit(s: &mut Sequences, own: Option<SeqId>, prompt: &[u32]) -> (SeqId, usize) {
     let seq = s.acquire(own, prompt).unwrap();
     let reused = s.tokens(seq).len();
-    s.extend(seq, &prompt[reused..], Rows::Last).unwrap();
+    s.extend(Batch::one(seq, prompt[reused..].to_vec(), Rows::Last)).unwrap();
     s.release(seq);
     assert_eq!(s.executor().len(seq), prompt.len());
     (seq, reused)
@@ -45,7 +45,7 @@ fn a_session_that_turns_to_something_else_leaves_its_cache_behind() {
 fn a_sequence_in_use_is_shared_not_taken() {
     let mut s = sequences(64);
     let running = s.acquire(None, &[1, 2, 3, 4]).unwrap();
-    s.extend(running, &[1, 2, 3, 4], Rows::Last).unwrap();
+    s.extend(Batch::one(running, vec![1, 2, 3, 4], Rows::Last)).unwrap();
     let (other, reused) = visit(&mut s, None, &[1, 2, 3, 4, 5]);
     assert_eq!(reused, 4);
     assert_ne!(other, running);

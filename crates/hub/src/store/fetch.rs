@@ -10,7 +10,7 @@ use crate::download::{Want, download, verify};
 use crate::hf::{self, RemoteFile, cache};
 use crate::http::Client;
 use crate::names::folder_name;
-use crate::part::{Part, sync_folder};
+use crate::part::Part;
 use crate::reference::url_file_name;
 use crate::{
     Entry, Error, Event, HfRef, Progress, Reference, Result, Sha256, Source, SourceFailure, pypi,
@@ -326,19 +326,7 @@ impl Fetcher<'_> {
             return Ok(None);
         }
         let manifest = Manifest::new(name.into(), spelled.into(), files);
-        let scratch = store.scratch()?;
-        let (new, old) = (scratch.path().join("new"), scratch.path().join("old"));
-        std::fs::create_dir(&new).map_err(Error::io("create", &new))?;
-        manifest.write(&new)?;
-        sync_folder(Some(&new));
-        store.subfolder("models")?;
-        let folder = store.folder(name);
-        if folder.exists() {
-            // A broken earlier copy, or `installed` would have found it.
-            std::fs::rename(&folder, &old).map_err(Error::io("replace", &folder))?;
-        }
-        std::fs::rename(&new, &folder).map_err(Error::io("move a model to", &folder))?;
-        sync_folder(folder.parent());
+        let folder = store.place(&manifest)?;
         Ok(Some(manifest.model(&folder)))
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::local::entry_point;
-use super::{LocalFile, LocalModel};
+use super::{Custom, LocalFile, LocalModel};
 use crate::names::safe_file_name;
 use crate::{Error, Result, Sha256};
 
@@ -28,6 +28,9 @@ pub(super) struct Manifest {
     pub fetched_at: u64,
     /// In the order in which a loader wants them.
     pub files: Vec<ManifestFile>,
+    /// Settings of a model that the user made from another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub custom: Option<Custom>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,7 +46,7 @@ impl Manifest {
     pub(super) fn new(name: String, source: String, files: Vec<ManifestFile>) -> Self {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let fetched_at = now.map_or(0, |elapsed| elapsed.as_secs());
-        Self { version: VERSION, name, source, fetched_at, files }
+        Self { version: VERSION, name, source, fetched_at, files, custom: None }
     }
 
     pub(super) fn read(folder: &Path) -> Result<Self> {
@@ -103,6 +106,7 @@ impl Manifest {
             files,
             source: Some(self.source),
             fetched_at: Some(self.fetched_at),
+            custom: self.custom,
             complete,
         }
     }

@@ -47,6 +47,13 @@ CALL = {
 }
 RESULT = {"role": "tool", "name": "weather", "tool_call_id": "abcdef123", "content": "sunny, 21 °C"}
 
+
+def as_text(call):
+    """A call whose arguments are JSON in a text."""
+    function = {**call["function"], "arguments": json.dumps(call["function"]["arguments"], ensure_ascii=False)}
+    return {**call, "function": function}
+
+
 CASES = {
     "one question": {"messages": [USER], "add_generation_prompt": True},
     "a second turn": {
@@ -64,6 +71,16 @@ CASES = {
     },
     "tools": {
         "messages": [USER, CALL, RESULT],
+        "tools": TOOLS,
+        "add_generation_prompt": True,
+    },
+    "tools as the API has them": {
+        "messages": [USER, {**CALL, "content": None, "tool_calls": [as_text(CALL["tool_calls"][0])]}, RESULT],
+        "tools": TOOLS,
+        "add_generation_prompt": True,
+    },
+    "a call after thoughts": {
+        "messages": [USER, {**CALL, "reasoning_content": "Look it up."}, RESULT],
         "tools": TOOLS,
         "add_generation_prompt": True,
     },

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use baton_engine::{CancelToken, FinishReason};
+use baton_engine::{CancelToken, FinishReason, Grammar};
 
 use super::{Answer, Sink, stats};
 use crate::failure::{Stop, note};
@@ -19,6 +19,8 @@ pub struct Question {
     pub raw: bool,
     /// How tokens are picked.
     pub sampling: Sampling,
+    /// What the answer must look like.
+    pub grammar: Option<Grammar>,
 }
 
 /// Asks and prints the answer.
@@ -27,7 +29,8 @@ pub struct Question {
 /// If the model fails, the output cannot be written, or Ctrl-C was pressed.
 pub fn once(model: &Loaded, question: Question, json: bool, verbose: bool) -> anyhow::Result<()> {
     let cancel = CancelToken::new();
-    let options = model.answer_options(&question.sampling, &cancel);
+    let mut options = model.answer_options(&question.sampling, &cancel);
+    options.grammar = question.grammar;
     let sink = if json { Sink::Collect } else { Sink::Stream };
     let answer = if question.raw {
         let mut session = model.session();

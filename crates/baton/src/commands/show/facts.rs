@@ -1,6 +1,6 @@
 //! Gathering what `baton show` prints.
 
-use baton_engine::{ModelText, Sampling};
+use baton_engine::{ModelText, Sampling, template_source};
 use baton_hub::{Entry, LocalModel};
 use baton_models::{Model, ModelConfig, RopeConfig, RopeScaling};
 use baton_text::Tokenizer;
@@ -8,7 +8,7 @@ use baton_weights::GgufFile;
 use serde_json::json;
 
 use crate::failure::hinted;
-use crate::{format, loaded};
+use crate::format;
 
 /// Everything there is to say of a model.
 pub struct Facts {
@@ -33,13 +33,14 @@ impl Facts {
         let license = model.licence().map(str::to_owned);
         let license = license.or_else(|| entry?.license.clone());
         let own = text.as_ref().map(|text| text.sampling.clone()).unwrap_or_default();
-        let sampling = own.or(&entry.map(loaded::recommended).unwrap_or_default());
+        let catalog = entry.map(|entry| Sampling::from_names(&entry.sampling));
+        let sampling = own.or(&catalog.unwrap_or_default());
         Ok(Self { local, model, license, text, sampling })
     }
 
     /// The source of the chat template, exactly as the model has it.
     pub fn template_source(&self) -> Option<String> {
-        loaded::template_source(&self.model)
+        template_source(&self.model)
     }
 
     /// The sampling parameters that are recommended, those that there are.

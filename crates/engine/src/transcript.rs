@@ -5,16 +5,45 @@
 //! differ from those in the cache at the first such place, and all that follows would be evaluated
 //! again. So the ids are kept, and only the text behind what is known is tokenized.
 
+use std::collections::VecDeque;
+use std::sync::Arc;
+
 use baton_text::Tokenizer;
 
 use crate::Result;
+
+/// Most conversations that an engine remembers.
+const MAX_REMEMBERED: usize = 32;
+
+/// The conversations that an engine answered last, so that their next turns find their ids.
+#[derive(Debug, Default)]
+pub(crate) struct Transcripts {
+    latest: VecDeque<Arc<Transcript>>,
+}
+
+impl Transcripts {
+    /// Keeps `transcript` in place of those that it continues.
+    pub(crate) fn remember(&mut self, transcript: Transcript) {
+        self.latest.retain(|old| !transcript.text.starts_with(&old.text));
+        self.latest.push_back(Arc::new(transcript));
+        if self.latest.len() > MAX_REMEMBERED {
+            self.latest.pop_front();
+        }
+    }
+
+    /// The one that `rendered` has most in common with; of equals, the latest.
+    pub(crate) fn nearest(&self, rendered: &str) -> Arc<Transcript> {
+        let common = |known: &&Arc<Transcript>| known.common(rendered.as_bytes());
+        self.latest.iter().max_by_key(common).cloned().unwrap_or_default()
+    }
+}
 
 /// Places tried, from the end of what is known backwards, to go on from.
 const MAX_TRIES: usize = 16;
 
 /// Ids and the bytes that they stand for.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Transcript {
+pub(crate) struct Transcript {
     ids: Vec<u32>,
     text: Vec<u8>,
     /// Places at which some ids and some bytes end together, in order.
@@ -30,17 +59,17 @@ struct Mark {
 }
 
 impl Transcript {
-    pub(super) fn ids(&self) -> &[u32] {
+    pub(crate) fn ids(&self) -> &[u32] {
         &self.ids
     }
 
     /// The transcript of `rendered`, a whole conversation with guarded messages: known ids as far as
     /// its text is the known one, the tokenizer's behind that. Guards count as text, so that what
     /// was a control token is never taken for a message that looks like it, nor the reverse.
-    pub(super) fn continued(&self, tokenizer: &Tokenizer, rendered: String) -> Result<Transcript> {
+    pub(crate) fn continued(&self, tokenizer: &Tokenizer, rendered: String) -> Result<Transcript> {
         let whole = tokenizer.encode_guarded(&rendered)?;
         let bytes = rendered.as_bytes();
-        let same = self.text.iter().zip(bytes).take_while(|(a, b)| a == b).count();
+        let same = self.common(bytes);
         let fits = |mark: &&Mark| mark.text <= same && rendered.is_char_boundary(mark.text);
         let mut next = Transcript { ids: whole, ..Transcript::default() };
         for mark in self.marks.iter().rev().filter(fits).take(MAX_TRIES) {
@@ -59,8 +88,13 @@ impl Transcript {
         Ok(next)
     }
 
+    /// How many bytes the two have in common at their beginning.
+    fn common(&self, bytes: &[u8]) -> usize {
+        self.text.iter().zip(bytes).take_while(|(a, b)| a == b).count()
+    }
+
     /// Appends a token of the answer.
-    pub(super) fn push(&mut self, tokenizer: &Tokenizer, id: u32) {
+    pub(crate) fn push(&mut self, tokenizer: &Tokenizer, id: u32) {
         self.ids.push(id);
         self.broken |= tokenizer.is_control(id);
         if !self.broken {
@@ -75,7 +109,7 @@ impl Transcript {
 }
 
 #[cfg(test)]
-#[path = "../../tests/common/tokenizer.rs"]
+#[path = "../tests/common/tokenizer.rs"]
 #[allow(dead_code)]
 mod tiny_tokenizer;
 

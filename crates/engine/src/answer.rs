@@ -1,0 +1,296 @@
+//! One answer as a machine of steps: which tokens to evaluate next, and what their logits mean.
+//!
+//! It knows nothing of where the tokens are evaluated, so that one answer alone and many in a batch
+//! are made by the same rules.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use baton_graph::Rows;
+use baton_text::{Detokenizer, StopStrings};
+
+use crate::memory::peak_memory;
+use crate::session::Prompt;
+use crate::transcript::Transcript;
+use crate::{
+    Constraint, Engine, Error, Event, FinishReason, GenerateOptions, Metrics, Reasoning, Result,
+    Sampler, Summary,
+};
+
+/// An answer in the making.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    /// The prompt, then what was chosen.
+    tokens: Vec<u32>,
+    prompt: usize,
+    /// How many of the tokens are in the cache.
+    evaluated: usize,
+    /// How many of them were when it last began.
+    shared: usize,
+    over: bool,
+    sampler: Sampler,
+    constraint: Option<Constraint>,
+    text: Option<TextStream>,
+    transcript: Option<Transcript>,
+    ignore_end: bool,
+    /// Most tokens to generate.
+    limit: usize,
+    queue: VecDeque<Event>,
+    started: Instant,
+    first_token: Option<Instant>,
+    metrics: Metrics,
+    seed: u64,
+}
+
+/// Tokens to text, without what comes from a stop string on.
+#[derive(Debug)]
+struct TextStream {
+    detokenizer: Detokenizer,
+    stops: StopStrings,
+    stop_list: Vec<String>,
+}
+
+impl Answer {
+    /// Checks a request; nothing is computed yet.
+    ///
+    /// # Errors
+    /// If an option makes no sense, the grammar cannot be obeyed, the prompt is empty or does not
+    /// fit the context, or the prompt or the stop strings are text and the engine has no tokenizer.
+    pub(crate) fn new(engine: &Engine, prompt: Prompt, options: &GenerateOptions) -> Result<Self> {
+        let started = Instant::now();
+        let config = options.sampling.or(&engine.traits().sampling).resolve()?;
+        let seed = config.seed();
+        let penalized = config.penalizes();
+        let mut sampler = Sampler::new(config);
+        let text = TextStream::new(engine, options)?;
+        let (tokens, transcript) = prompt_tokens(engine, prompt)?;
+        let context = engine.limits().context;
+        if tokens.is_empty() {
+            return Err(Error::EmptyPrompt);
+        }
+        if tokens.len() >= context {
+            return Err(Error::PromptTooLong { prompt: tokens.len(), counted: true, context });
+        }
+        if penalized {
+            tokens.iter().for_each(|&token| sampler.accept(token));
+        }
+        let reasoning = options
+            .grammar_after
+            .as_deref()
+            .map(|close| Reasoning { open: options.grammar_after_open.as_deref(), close });
+        let constrain = |grammar| engine.constraint(grammar, reasoning);
+        let constraint = options.grammar.as_ref().map(constrain);
+        let constraint = constraint.transpose()?;
+        let room = context - tokens.len();
+        let metrics = Metrics {
+            prompt_tokens: tokens.len(),
+            load: engine.traits().load_time,
+            ..Metrics::default()
+        };
+        Ok(Answer {
+            prompt: tokens.len(),
+            tokens,
+            evaluated: 0,
+            shared: 0,
+            over: false,
+            sampler,
+            constraint,
+            text,
+            transcript,
+            ignore_end: options.ignore_end,
+            limit: options.max_tokens.map_or(room, |n| n.min(room)),
+            queue: VecDeque::new(),
+            started,
+            first_token: None,
+            metrics,
+            seed,
+        })
+    }
+
+    /// The prompt and what was chosen so far.
+    pub(crate) fn tokens(&self) -> &[u32] {
+        &self.tokens
+    }
+
+    /// The token ids of the prompt.
+    pub(crate) fn prompt(&self) -> &[u32] {
+        &self.tokens[..self.prompt]
+    }
+
+    /// Tokens chosen so far.
+    pub(crate) fn generated(&self) -> usize {
+        self.tokens.len() - self.prompt
+    }
+
+    /// How many of its tokens are in the cache.
+    pub(crate) fn evaluated(&self) -> usize {
+        self.evaluated
+    }
+
+    /// How many of its tokens were in the cache when it last began.
+    pub(crate) fn shared(&self) -> usize {
+        self.shared
+    }
+
+    /// Tokens of the prompt that need not be evaluated.
+    pub(crate) fn reused(&self) -> usize {
+        self.metrics.reused_tokens
+    }
+
+    /// Says how many of its tokens are in the cache before the next step. The first time this is
+    /// what was reused; later it is because its cache was lost to others.
+    pub(crate) fn begin_at(&mut self, cached: usize) {
+        if self.evaluated == 0 && self.metrics.prefilled_tokens == 0 {
+            self.metrics.reused_tokens = cached;
+        }
+        self.evaluated = cached;
+        self.shared = cached;
+    }
+
+    /// Tokens that wait to be evaluated; none if the answer is over.
+    pub(crate) fn pending(&self) -> usize {
+        if self.over { 0 } else { self.tokens.len() - self.evaluated }
+    }
+
+    /// The next tokens to evaluate, at most `most` of them, and the logits wanted.
+    pub(crate) fn span(&self, most: usize) -> (Range<usize>, Rows) {
+        let end = self.evaluated + self.pending().min(most);
+        let rows = if end == self.tokens.len() { Rows::Last } else { Rows::None };
+        (self.evaluated..end, rows)
+    }
+
+    /// Takes note that `count` tokens of the last [`Answer::span`] were evaluated in `took`. If
+    /// these were the last, [`Answer::choose`] comes next.
+    pub(crate) fn advance(&mut self, count: usize, took: Duration) {
+        self.evaluated += count;
+        if self.first_token.is_none() {
+            self.metrics.prefilled_tokens += count;
+            self.metrics.prefill += took;
+            self.queue.push_back(Event::Prefill { done: self.evaluated, total: self.prompt });
+        }
+    }
+
+    /// Chooses the next token by the logits of the last one.
+    ///
+    /// # Errors
+    /// If none can be chosen; the answer cannot go on then.
+    pub(crate) fn choose(&mut self, engine: &Engine, logits: Option<&[f32]>) -> Result<()> {
+        if self.limit == 0 {
+            self.end(engine, FinishReason::Length);
+            return Ok(());
+        }
+        let row = logits.ok_or_else(|| Error::BadLogits {
+            problem: "the compute unit returned none for the last token".into(),
+        })?;
+        let allowed = self.constraint.as_mut().map(Constraint::mask).transpose()?;
+        let token = self.sampler.sample(row, allowed)?;
+        let id = token.id;
+        // Behind the end that a grammar allows nothing could follow.
+        let may_end = !self.ignore_end || self.constraint.is_some();
+        if engine.traits().end_tokens.contains(&id) && may_end {
+            self.end(engine, FinishReason::EndOfGeneration);
+            return Ok(());
+        }
+        if let Some(constraint) = &mut self.constraint {
+            constraint.accept(id)?;
+        }
+        self.sampler.accept(id);
+        let now = Instant::now();
+        let first = *self.first_token.get_or_insert(now);
+        self.metrics.decode = now - first;
+        self.metrics.generated_tokens += 1;
+        self.tokens.push(id);
+        if let (Some(transcript), Ok(tokenizer)) = (&mut self.transcript, engine.tokenizer()) {
+            transcript.push(tokenizer, id);
+        }
+        self.queue.push_back(Event::Token(token));
+        if let Some(stop) = self.show(id) {
+            self.end(engine, FinishReason::Stop(stop));
+        } else if self.constraint.as_ref().is_some_and(Constraint::finished) {
+            self.end(engine, FinishReason::EndOfGeneration);
+        } else if self.generated() == self.limit {
+            self.end(engine, FinishReason::Length);
+        }
+        Ok(())
+    }
+
+    /// Queues the text that a token completes; the stop string, if it completes one.
+    fn show(&mut self, id: u32) -> Option<String> {
+        let text = self.text.as_mut()?;
+        let emit = text.stops.push(&text.detokenizer.push(id));
+        let stop = emit.stopped.map(|at| text.stop_list[at].clone());
+        self.queue_text(emit.text);
+        stop
+    }
+
+    fn queue_text(&mut self, text: String) {
+        if !text.is_empty() {
+            self.queue.push_back(Event::Text(text));
+        }
+    }
+
+    /// Ends the answer here.
+    pub(crate) fn end(&mut self, engine: &Engine, reason: FinishReason) {
+        if let Some(text) = &mut self.text
+            && !matches!(reason, FinishReason::Stop(_))
+        {
+            // A character that was cut off may still complete a stop string.
+            let emit = text.stops.push(&text.detokenizer.finish());
+            let rest = emit.text + &text.stops.finish();
+            self.queue_text(rest);
+        }
+        self.abandon(engine);
+        let since_start = |at: Instant| -> Duration { at - self.started };
+        self.metrics.first_token = self.first_token.map(since_start);
+        self.metrics.peak_memory = peak_memory();
+        let (seed, metrics) = (self.seed, self.metrics);
+        self.queue.push_back(Event::Done(Summary { reason, seed, metrics }));
+    }
+
+    /// Ends the answer without a word: it is not wanted any more, or there was an error.
+    pub(crate) fn abandon(&mut self, engine: &Engine) {
+        self.over = true;
+        if let Some(transcript) = self.transcript.take() {
+            engine.remember(transcript);
+        }
+    }
+
+    /// Whether there is nothing more to compute.
+    pub(crate) fn is_over(&self) -> bool {
+        self.over
+    }
+
+    /// The next thing to tell.
+    pub(crate) fn next_event(&mut self) -> Option<Event> {
+        self.queue.pop_front()
+    }
+}
+
+impl TextStream {
+    fn new(engine: &Engine, options: &GenerateOptions) -> Result<Option<Self>> {
+        let stop = &options.stop;
+        let tokenizer = match engine.tokenizer() {
+            Err(Error::NoTokenizer) if stop.is_empty() => return Ok(None),
+            other => other?,
+        };
+        let detokenizer = tokenizer.detokenizer_showing(&options.show);
+        let stops = StopStrings::new(stop)?;
+        Ok(Some(TextStream { detokenizer, stops, stop_list: stop.to_vec() }))
+    }
+}
+
+fn prompt_tokens(engine: &Engine, prompt: Prompt) -> Result<(Vec<u32>, Option<Transcript>)> {
+    match prompt {
+        Prompt::Tokens(tokens) => Ok((tokens, None)),
+        Prompt::Text(text) => {
+            engine.check_length(&text)?;
+            Ok((engine.tokenizer()?.encode(&text, true)?, None))
+        }
+        Prompt::Rendered(text) => {
+            engine.check_length(&text)?;
+            let transcript = engine.recall(text)?;
+            Ok((transcript.ids().to_vec(), Some(transcript)))
+        }
+    }
+}
