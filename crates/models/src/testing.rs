@@ -3,12 +3,14 @@
 //! The checkpoints lie in `crates/models/tests/golden`, made by the script there: random models of
 //! every architecture, run by transformers in f32.
 
+mod embeddings;
 mod successors;
 
 use std::path::{Path, PathBuf};
 
 use baton_weights::{GgufFile, GgufWriter, Metadata, Value};
 
+pub use embeddings::{EmbeddedText, EmbeddingGolden, embedding_goldens};
 pub use successors::{CHATML, Successors};
 
 /// One prompt of one golden model file.

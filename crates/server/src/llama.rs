@@ -28,9 +28,14 @@ pub fn routes() -> Vec<Route> {
         Route::post(Llama, "/detokenize", "The text of tokens", text::detokenize)
             .takes::<text::DetokenizeRequest>()
             .gives::<text::Detokenized>(),
-        Route::post(Llama, "/apply-template", "What the model reads of a conversation", text::apply)
-            .takes::<text::ApplyRequest>()
-            .gives::<text::Applied>(),
+        Route::post(
+            Llama,
+            "/apply-template",
+            "What the model reads of a conversation",
+            text::apply,
+        )
+        .takes::<text::ApplyRequest>()
+        .gives::<text::Applied>(),
         Route::post(Llama, "/completion", "Continue a text", completion::completion)
             .takes::<completion::CompletionRequest>()
             .gives::<completion::Completion>()

@@ -5,12 +5,12 @@ mod chat_request;
 mod chat_stream;
 mod completion_stream;
 mod completions;
+mod embeddings;
 mod message;
 mod models;
 mod responses;
 mod sampling;
 mod shapes;
-mod text_or;
 
 use axum::http::Method;
 
@@ -35,6 +35,9 @@ pub(crate) fn routes() -> Vec<Route> {
             .takes::<completions::Request>()
             .gives::<completions::Completion>()
             .streams(Stream::Events),
+        Route::post(Api::OpenAi, "/v1/embeddings", "Make vectors of texts", embeddings::handle)
+            .takes::<embeddings::Request>()
+            .gives::<embeddings::Embeddings>(),
         Route::post(Api::OpenAi, "/v1/responses", "Answer a conversation", responses::handle)
             .takes::<responses::Request>()
             .gives::<responses::Answer>()

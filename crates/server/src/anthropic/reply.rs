@@ -167,8 +167,7 @@ impl Events {
     }
 
     fn delta(&self, delta: &Value, out: &mut Frames) {
-        let event =
-            json!({ "type": "content_block_delta", "index": self.next, "delta": delta });
+        let event = json!({ "type": "content_block_delta", "index": self.next, "delta": delta });
         out.event("content_block_delta", &event);
     }
 

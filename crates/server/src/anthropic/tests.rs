@@ -29,7 +29,10 @@ async fn a_conversation_is_answered_whole() {
     let reply = post(&models, hello(json!({ "system": "Be brief." }))).await.json();
     assert_eq!(reply["content"], json!([{ "type": "text", "text": ANSWER }]));
     assert_eq!((&reply["type"], &reply["role"]), (&json!("message"), &json!("assistant")));
-    assert_eq!((&reply["stop_reason"], &reply["stop_sequence"]), (&json!("end_turn"), &Value::Null));
+    assert_eq!(
+        (&reply["stop_reason"], &reply["stop_sequence"]),
+        (&json!("end_turn"), &Value::Null)
+    );
     assert!(reply["id"].as_str().unwrap().starts_with("msg_"));
     let usage = &reply["usage"];
     assert_eq!(usage["output_tokens"], ANSWER.len());
@@ -37,15 +40,22 @@ async fn a_conversation_is_answered_whole() {
     assert_eq!(read, count(&models, hello(json!({ "system": "Be brief." }))).await);
     // The second time most of it is in the cache, and all of it is counted once.
     let again = post(&models, hello(json!({ "system": "Be brief." }))).await.json();
-    let (new, cached) = (&again["usage"]["input_tokens"], &again["usage"]["cache_read_input_tokens"]);
+    let (new, cached) =
+        (&again["usage"]["input_tokens"], &again["usage"]["cache_read_input_tokens"]);
     assert!(cached.as_u64().unwrap() > 10, "{again}");
     assert_eq!(new.as_u64().unwrap() + cached.as_u64().unwrap(), read);
 
     let cut = post(&models, hello(json!({ "max_tokens": 3 }))).await.json();
-    assert_eq!((&cut["content"][0]["text"], &cut["stop_reason"]), (&json!("Sky"), &json!("max_tokens")));
+    assert_eq!(
+        (&cut["content"][0]["text"], &cut["stop_reason"]),
+        (&json!("Sky"), &json!("max_tokens"))
+    );
     let stopped = post(&models, hello(json!({ "stop_sequences": ["x", "bl"] }))).await.json();
     assert_eq!(stopped["content"][0]["text"], "Sky ");
-    assert_eq!((&stopped["stop_reason"], &stopped["stop_sequence"]), (&json!("stop_sequence"), &json!("bl")));
+    assert_eq!(
+        (&stopped["stop_reason"], &stopped["stop_sequence"]),
+        (&json!("stop_sequence"), &json!("bl"))
+    );
 }
 
 #[tokio::test]
@@ -75,7 +85,10 @@ async fn events_come_in_the_order_that_clients_rely_on() {
         events.iter().filter_map(|(_, data)| data["delta"]["text"].as_str()).collect();
     assert_eq!(text, ANSWER);
     let end = find("message_delta");
-    assert_eq!((&end["delta"]["stop_reason"], &end["usage"]["output_tokens"]), (&json!("end_turn"), &json!(ANSWER.len())));
+    assert_eq!(
+        (&end["delta"]["stop_reason"], &end["usage"]["output_tokens"]),
+        (&json!("end_turn"), &json!(ANSWER.len()))
+    );
 }
 
 #[tokio::test]
@@ -89,7 +102,8 @@ async fn a_block_that_differs_each_time_is_left_out() {
         ] })
     };
     let plain = count(&models, hello(json!({ "system": "Be brief." }))).await;
-    for first in ["x-anthropic-billing-header: cch=abc;", "x-anthropic-billing-header: cch=defgh;"] {
+    for first in ["x-anthropic-billing-header: cch=abc;", "x-anthropic-billing-header: cch=defgh;"]
+    {
         assert_eq!(count(&models, hello(system(first))).await, plain);
     }
     assert!(count(&models, hello(system("Hello."))).await > plain);
@@ -139,21 +153,29 @@ async fn what_cannot_be_done_is_refused_and_named() {
     let home = Home::new();
     let models = home.models().await;
     let image = json!([{ "role": "user", "content": [{ "type": "image", "source": {} }] }]);
+    let video = json!([{ "role": "user", "content": [{ "type": "video" }] }]);
     for (more, name) in [
         (json!({ "max_tokens": 0 }), "max_tokens"),
         (json!({ "max_tokens": null }), "max_tokens"),
         (json!({ "messages": [] }), "messages"),
         (json!({ "messages": image }), "images"),
+        (json!({ "messages": video }), "messages[0].content[0]"),
         (json!({ "messages": [{ "role": "robot", "content": "x" }] }), "role"),
         (json!({ "surprise": 1 }), "surprise"),
         (json!({ "mcp_servers": [{}] }), "mcp_servers"),
         (json!({ "temperature": -1 }), "temperature"),
-        (json!({ "tools": [{ "type": "web_search_20250305", "name": "web_search" }] }), "tools[0].type"),
+        (
+            json!({ "tools": [{ "type": "web_search_20250305", "name": "web_search" }] }),
+            "tools[0].type",
+        ),
         (json!({ "tool_choice": { "type": "any" } }), "tool"),
         (json!({ "thinking": { "type": "sometimes" } }), "thinking"),
     ] {
         let error = post(&models, hello(more.clone())).await.failed(400);
-        assert_eq!((&error["type"], &error["error"]["type"]), (&json!("error"), &json!("invalid_request_error")));
+        assert_eq!(
+            (&error["type"], &error["error"]["type"]),
+            (&json!("error"), &json!("invalid_request_error"))
+        );
         assert!(error["error"]["message"].as_str().unwrap().contains(name), "{more}: {error}");
     }
     let long = json!({ "messages": [{ "role": "user", "content": "x".repeat(400) }] });

@@ -179,8 +179,9 @@ impl Answer {
     }
 
     /// Ends it behind its first call.
-    pub(super) fn with_one_call(self) -> Answer {
-        Answer { one_call: true, ..self }
+    pub(super) fn with_one_call(mut self) -> Answer {
+        self.one_call = true;
+        self
     }
 
     /// The model that answers.
@@ -228,7 +229,7 @@ impl Answer {
     fn note(&mut self, token: &Token) {
         self.pending_count += 1;
         if self.wants_logprobs
-            && let Ok(tokenizer) = self.lease.engine().tokenizer()
+            && let Ok(tokenizer) = self.lease.tokenizer()
         {
             let info = |id: u32, logprob: f32| TokenInfo {
                 id,

@@ -102,7 +102,7 @@ pub(super) async fn slots(call: Call) -> Result<Response> {
 impl Props {
     fn new(loaded: &Loaded, total_slots: usize) -> Self {
         let recommended = loaded.facts.parameter_lines();
-        let tokenizer = loaded.engine().tokenizer().ok();
+        let tokenizer = loaded.tokenizer().ok();
         let token = |id: Option<u32>| tokenizer.and_then(|t| t.token(id?)).unwrap_or_default();
         Props {
             default_generation_settings: GenerationSettings {
@@ -195,9 +195,7 @@ const METRICS: [Metric; 11] = [
         name: "prompt_tokens_seconds",
         kind: "gauge",
         help: "Average prompt throughput in tokens/s.",
-        value: |load| {
-            ratio(load.totals.prefilled_tokens as f64, load.totals.prefill.as_secs_f64())
-        },
+        value: |load| ratio(load.totals.prefilled_tokens as f64, load.totals.prefill.as_secs_f64()),
     },
     Metric {
         name: "predicted_tokens_seconds",

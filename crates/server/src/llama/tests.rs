@@ -6,7 +6,8 @@ use crate::testing::{ANSWER, CONTEXT, Home, ask};
 async fn texts_are_split_and_joined() {
     let home = Home::new();
     let models = home.models().await;
-    let tokenize = async |body| ask(&models, "POST", "/tokenize", body).await.json()["tokens"].clone();
+    let tokenize =
+        async |body| ask(&models, "POST", "/tokenize", body).await.json()["tokens"].clone();
     let hi = json!({ "model": "sky", "content": "Hi<|im_end|>" });
     assert_eq!(tokenize(hi).await, json!([72, 105, 258]));
     // It is in memory now, so it is the one that is meant.
@@ -57,6 +58,10 @@ async fn the_state_of_the_server_is_told() {
 
     let body = json!({ "prompt": "Hi\n", "temperature": 0 });
     ask(&models, "POST", "/completion", body).await.json();
+    // The answer is told before it is counted.
+    while models.running()[0].loaded.load().totals.requests == 0 {
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    }
     let metrics = ask(&models, "GET", "/metrics", Value::Null).await;
     assert!(metrics.content_type.starts_with("text/plain"), "{metrics:?}");
     let value = |name: &str| -> f64 {
@@ -90,7 +95,8 @@ async fn a_text_is_continued_in_events_and_whole() {
     let reply = ask(&models, "POST", "/completion", ids).await.json();
     assert_eq!((&reply["content"], &reply["stop_type"]), (&json!(ANSWER), &json!("eos")));
 
-    let events = ask(&models, "POST", "/completion", body(json!({ "stream": true }))).await.events();
+    let events =
+        ask(&models, "POST", "/completion", body(json!({ "stream": true }))).await.events();
     let text: String = events.iter().map(|(_, data)| data["content"].as_str().unwrap()).collect();
     assert_eq!(text, ANSWER);
     let (last, pieces) = events.split_last().unwrap();

@@ -75,12 +75,8 @@ mod tests {
             seed: Some(3),
             ..Sampling::default()
         };
-        let expected = Defaults {
-            sampling,
-            stop: vec!["x".into()],
-            context: Some(64),
-            ..Defaults::default()
-        };
+        let expected =
+            Defaults { sampling, stop: vec!["x".into()], context: Some(64), ..Defaults::default() };
         assert_eq!(Defaults::of(&custom), expected);
     }
 }

@@ -151,7 +151,10 @@ pub(super) fn think(
     };
     if !facts.capabilities.thinking {
         let message = format!("{model:?} does not support thinking");
-        return Err(ApiError { param: Some("think".into()), ..ApiError::new(Kind::Invalid, message) });
+        return Err(ApiError {
+            param: Some("think".into()),
+            ..ApiError::new(Kind::Invalid, message)
+        });
     }
     Ok(Some(think))
 }

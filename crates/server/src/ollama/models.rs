@@ -119,9 +119,8 @@ pub(super) struct Shown {
 /// Lists the models on this machine, the latest first.
 pub(super) async fn tags(call: Call) -> Result<Response> {
     let mut installed = call.state.models.installed().await?;
-    installed.sort_by_key(|model| {
-        std::cmp::Reverse(model.facts.as_ref().map(|facts| facts.modified))
-    });
+    installed
+        .sort_by_key(|model| std::cmp::Reverse(model.facts.as_ref().map(|facts| facts.modified)));
     Ok(reply(&Tags { models: installed.iter().filter_map(Tag::new).collect() }))
 }
 

@@ -13,12 +13,12 @@ use super::chat_request::{ResponseFormat, StreamOptions, stay};
 use super::completion_stream::CompletionScript;
 use super::sampling;
 use super::shapes::{FINGERPRINT, Timings, Usage, finish_reason, possible};
-use super::text_or::{TextOr, Texts};
 use crate::call::{Call, reply};
 use crate::chat::{self, Answer, Collected, CompletionRequest, Format, PromptText, TokenInfo};
 use crate::fields::{Ignored, Refused};
 use crate::models::{KeepAlive, Models};
 use crate::routes::Stream;
+use crate::text_or::{TextOr, Texts};
 use crate::{ApiError, Result, ids, stream};
 
 /// Tokens of an answer if the request does not say, as OpenAI has it.
@@ -280,7 +280,7 @@ async fn start(
 fn echoed((answer, prompt): (&Answer, &PromptText)) -> Result<String> {
     match prompt {
         PromptText::Text(text) => Ok(text.clone()),
-        PromptText::Tokens(ids) => Ok(answer.lease().engine().tokenizer()?.decode(ids, true)),
+        PromptText::Tokens(ids) => Ok(answer.lease().tokenizer()?.decode(ids, true)),
     }
 }
 

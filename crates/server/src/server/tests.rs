@@ -6,7 +6,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::oneshot;
 
 use super::*;
-use crate::testing::{ANSWER, Home};
+use crate::testing::{ANSWER, Home, options as options_of_models};
+
+/// So many tokens take longer than any of these tests.
+const CONTEXT: usize = 200_000;
 
 /// A server on a port of its own.
 struct Running {
@@ -17,7 +20,9 @@ struct Running {
 }
 
 async fn run(home: &Home, options: ServeOptions) -> Running {
-    let models = home.models().await;
+    let mut wanted = options_of_models();
+    wanted.load.context = Some(CONTEXT);
+    let models = home.models_with(wanted).await;
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
     let (stop, stopped) = oneshot::channel::<()>();
@@ -70,8 +75,10 @@ async fn a_client_that_goes_away_is_not_answered_further() {
         let connection = server.ask("endless", stream).await;
         until("an answer", || server.busy() == 1).await;
         drop(connection);
-        // The context of the model is small, so the answer may also end by itself: it must not.
         until("the end of the work", || server.busy() == 0).await;
+        let running = server.models.running();
+        let totals = running[0].loaded.scheduler().unwrap().load().totals;
+        assert!((totals.generated_tokens as usize) < CONTEXT / 2, "it was not ended: {totals:?}");
     }
 }
 
