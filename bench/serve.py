@@ -28,7 +28,9 @@ NAMES = ("tokens/s", "TTFT p50, ms", "TTFT p95, ms", "TPOT p50, ms", "TPOT p95, 
 
 def ours(options, port):
     command = [options.ours, "serve", "--port", port, "--model", options.model, "--threads", options.threads]
-    return command + ["--ctx", options.context, "--max-running", max(options.clients)]
+    tokens = max(options.clients) * options.context // 4
+    command += ["--ctx", options.context, "--kv-tokens", max(tokens, options.context)]
+    return command + ["--max-running", max(options.clients)]
 
 
 def peer(options, port):

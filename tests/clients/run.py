@@ -52,7 +52,7 @@ def main():
     stage.fetch()
     stage.forget(TINY + COPIES)
     address = hub.start()
-    options = ("--ctx", 2048, "--threads", 2, "--max-models", 8)
+    options = ("--ctx", 2048, "--kv-tokens", 8192, "--threads", 2, "--max-models", 8)
     with stage.serve(*options, "--max-waiting", 512, hub=address) as open_, \
             stage.serve(*options, "--api-key", KEY, hub=address, name="locked") as locked:
         variables = {
