@@ -2,7 +2,9 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{bench, completions, doctor, list, pull, rm, run, serve, show, tokenize};
+use crate::commands::{
+    bench, completions, doctor, embed, list, pull, rm, run, serve, show, tokenize,
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -51,6 +53,9 @@ pub enum Command {
     /// Answer over HTTP, for programs that speak to OpenAI, Ollama, Anthropic or llama-server
     #[command(after_long_help = serve::EXAMPLES)]
     Serve(Box<serve::Args>),
+    /// Print the vectors that an embedding model makes of texts
+    #[command(after_long_help = embed::EXAMPLES)]
+    Embed(embed::Args),
     /// Fetch a model
     #[command(after_long_help = pull::EXAMPLES)]
     Pull(pull::Args),
@@ -86,6 +91,7 @@ impl Command {
         match self {
             Command::Run(args) => run::execute(*args),
             Command::Serve(args) => serve::execute(*args),
+            Command::Embed(args) => embed::execute(args),
             Command::Pull(args) => pull::execute(&args),
             Command::List(args) => list::execute(&args),
             Command::Show(args) => show::execute(&args),

@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod completions;
 pub mod doctor;
+pub mod embed;
 pub mod list;
 pub mod pull;
 pub mod rm;

@@ -5,12 +5,13 @@
 //! an iterator of [`Event`]s; a [`Chat`] is a conversation of them. [`Sampling`] says how tokens are
 //! chosen: by the user, the model and Baton, in that order. Nothing is ever cut or shifted silently:
 //! a prompt that does not fit is an error, and a full context ends an answer with
-//! [`FinishReason::Length`].
+//! [`FinishReason::Length`]. An [`Embedder`] is a loaded model that makes vectors of texts instead.
 #![forbid(unsafe_code)]
 
 mod answer;
 mod cancel;
 mod chat;
+mod embedder;
 mod engine;
 mod error;
 mod evaluate;
@@ -32,6 +33,7 @@ pub use baton_graph::KvType;
 pub use baton_text::{ChatTemplate, Message, RenderOptions};
 pub use cancel::CancelToken;
 pub use chat::{Chat, ChatAnswer};
+pub use embedder::{EmbedOptions, Embedder, EmbedderTraits, Embedding};
 pub use engine::{Engine, ModelTraits};
 pub use error::{Error, Result};
 pub use evaluate::{Comparison, Evaluation, Windows, compare, evaluate};

@@ -12,7 +12,7 @@ use baton_weights::Weights;
 
 use crate::memory::{MemoryPlan, available_memory};
 use crate::model_text::ModelText;
-use crate::{Engine, Error, ModelTraits, Result};
+use crate::{Engine, Error, ModelTraits, Result, embedder};
 
 /// The largest context that is chosen without being asked for.
 const DEFAULT_CONTEXT: usize = 8192;
@@ -95,6 +95,9 @@ impl Engine {
     /// # Errors
     /// As [`Engine::load`].
     pub fn from_model(model: &Model, options: &LoadOptions, started: Instant) -> Result<Engine> {
+        if model.is_embedding() {
+            return Err(Error::EmbeddingModel { name: model.name().to_owned() });
+        }
         let text = ModelText::of(model)?;
         let Compiled { executor, memory } = compile_model(model, options)?;
         let traits = ModelTraits {
@@ -171,6 +174,9 @@ fn limits(config: &ModelConfig, options: &LoadOptions) -> Result<Limits> {
         Some(context) => context,
         None => default_context(config, options.kv_type, available_memory()),
     };
+    if config.embedding.is_some() {
+        return embedder::limits(config, options, context);
+    }
     if context < 2 {
         let wanted = "at least 2, for a prompt and an answer";
         return Err(Error::Option { name: "context", value: context.to_string(), wanted });

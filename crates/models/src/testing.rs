@@ -5,10 +5,13 @@
 
 mod successors;
 
+mod embeddings;
+
 use std::path::{Path, PathBuf};
 
 use baton_weights::{GgufFile, GgufWriter, Metadata, Value};
 
+pub use embeddings::{EmbeddedText, EmbeddingGolden, embedding_goldens};
 pub use successors::{CHATML, Successors};
 
 /// One prompt of one golden model file.

@@ -2,6 +2,7 @@
 
 mod bench;
 mod doctor;
+mod embed;
 mod help;
 mod http;
 mod models;

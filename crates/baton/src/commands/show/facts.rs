@@ -2,7 +2,7 @@
 
 use baton_engine::{ModelText, Sampling, template_source};
 use baton_hub::{Entry, LocalModel};
-use baton_models::{Model, ModelConfig, RopeConfig, RopeScaling};
+use baton_models::{Model, ModelConfig, RopeScaling};
 use baton_text::Tokenizer;
 use baton_weights::GgufFile;
 use serde_json::json;
@@ -149,6 +149,9 @@ impl Facts {
             "head_dim": config.head_dim,
             "vocabulary": config.vocab,
             "tied_embeddings": config.tied,
+            "embedding": config.embedding.as_ref().map(|e| json!({
+                "dimensions": e.width(config.hidden), "pooling": format!("{:?}", e.pooling),
+            })),
             "experts": config.experts.as_ref().map(|e| json!({ "count": e.count, "used": e.used })),
             "tensors": tensors,
             "tokenizer": tokenizer,
@@ -173,11 +176,15 @@ fn shape(config: &ModelConfig) -> Vec<(&'static str, String)> {
         ),
         ("feed-forward", config.ffn.to_string()),
         ("vocabulary", format!("{}{}", config.vocab, if config.tied { ", tied" } else { "" })),
-        ("rotation", rotation(&config.rope)),
+        ("rotation", rotation(config)),
     ];
     if let Some(&window) = windows.first() {
         let (some, all) = (windows.len(), config.layers.len());
         shape.push(("window", format!("{window} tokens in {some} of {all} layers")));
+    }
+    if let Some(head) = &config.embedding {
+        let (width, how) = (head.width(config.hidden), head.pooling);
+        shape.push(("embedding", format!("{width} elements, {how:?} pooling")));
     }
     if let Some(experts) = &config.experts {
         let (count, used) = (experts.count, experts.used);
@@ -186,7 +193,11 @@ fn shape(config: &ModelConfig) -> Vec<(&'static str, String)> {
     shape
 }
 
-fn rotation(rope: &RopeConfig) -> String {
+fn rotation(config: &ModelConfig) -> String {
+    if config.encoder.is_some_and(|encoder| encoder.learned_positions) {
+        return "none: positions are embedded".into();
+    }
+    let rope = &config.rope;
     let scaling = match &rope.scaling {
         RopeScaling::None => return format!("base {}", rope.theta),
         RopeScaling::Linear { factor } => format!("linear ×{factor}"),
