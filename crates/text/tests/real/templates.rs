@@ -109,7 +109,7 @@ fn calls_as_the_api_has_them_render_in_the_form_of_the_template() {
 fn every_template_takes_what_clients_send() {
     let Some(sources) = sources() else { return };
     let (tools, conversation) = client();
-    let mut wrong = Vec::new();
+    let (mut seen, mut wrong) = (0, Vec::new());
     for source in sources.values() {
         // A few are no Jinja, for Python neither.
         let Ok(template) = ChatTemplate::new(source, Some("<s>"), Some("</s>")) else { continue };
@@ -117,9 +117,11 @@ fn every_template_takes_what_clients_send() {
         options.tools = Some(tools.clone());
         let messages = template.normalize_messages(&conversation, options.tools.as_ref());
         match template.render(&messages, &options) {
+            // One writes nothing, whatever it is given.
+            Ok(text) if text.is_empty() => {}
             Ok(text) => {
+                seen += 1;
                 let parts = ["Be brief.", "weather", "Oslo", "21 degrees", "And now?"];
-                // What was said before is cut off by a template that only has the last turn.
                 for part in parts.iter().filter(|part| !text.contains(**part)) {
                     wrong.push(format!("{part} is lost: {text}\n"));
                 }
@@ -127,6 +129,7 @@ fn every_template_takes_what_clients_send() {
             Err(error) => wrong.push(format!("{error}: {}\n", &source[..source.len().min(60)])),
         }
     }
+    assert!(seen >= 50, "{seen}");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
