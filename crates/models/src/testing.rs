@@ -3,9 +3,8 @@
 //! The checkpoints lie in `crates/models/tests/golden`, made by the script there: random models of
 //! every architecture, run by transformers in f32.
 
-mod successors;
-
 mod embeddings;
+mod successors;
 
 use std::path::{Path, PathBuf};
 

@@ -131,7 +131,7 @@ pub async fn chat(lease: Lease, request: ChatRequest) -> Result<Answer> {
         let tools = render::offered(&request)?;
         let rendered = render::rendered(&lease, &request)?;
         let format = OutputFormat::detect(lease.facts.template.as_deref());
-        let tokenizer = lease.engine().tokenizer()?;
+        let tokenizer = lease.tokenizer()?;
         let held = constraint::constraint(&request, &tools, &format, tokenizer, &rendered)?;
         let (grammar, grammar_after, grammar_after_open) = match held {
             Some(held) => (Some(held.grammar), held.after, held.open),

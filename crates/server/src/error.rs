@@ -106,6 +106,10 @@ impl From<baton_engine::Error> for ApiError {
         let (kind, param) = match &error {
             Error::PromptTooLong { .. } => (Kind::TooLong, None),
             Error::EmptyPrompt => (Kind::Invalid, Some("prompt")),
+            Error::TextTooLong { .. } => (Kind::TooLong, Some("input")),
+            Error::EmptyText { .. } => (Kind::Invalid, Some("input")),
+            Error::Dimensions { .. } => (Kind::Invalid, Some("dimensions")),
+            Error::NoEmbeddingModel { .. } => (Kind::Invalid, Some("model")),
             Error::Option { name, .. } => (Kind::Invalid, Some(*name)),
             Error::Grammar { .. } | Error::Vocabulary { .. } => {
                 (Kind::Invalid, Some("response_format"))

@@ -26,6 +26,7 @@ mod server;
 mod stream;
 #[cfg(test)]
 mod testing;
+mod text_or;
 mod vectors;
 
 pub use error::{ApiError, Kind, Result};

@@ -9,34 +9,33 @@ mod defaults;
 mod facts;
 mod keep_alive;
 mod load;
+mod loaded;
 pub(crate) mod name;
 mod pool;
 mod pull;
+mod shared;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use baton_engine::{Engine, Load, LoadOptions, MemoryPlan, Sampling, Scheduler, SchedulerOptions};
+use baton_engine::{LoadOptions, SchedulerOptions};
 use baton_hub::{Catalog, Custom, LocalModel, Reference, Store};
-use tokio::sync::Semaphore;
 
 pub use defaults::Defaults;
 pub(crate) use facts::Details;
 pub use facts::{Capabilities, Facts};
 pub use keep_alive::KeepAlive;
-use load::Loading;
-use pool::{Keeper, Pool};
+pub use loaded::Loaded;
 pub use pool::{Lease, Running};
 pub use pull::Pulling;
+use shared::Shared;
 
 use crate::{ApiError, Kind, Result};
 
 /// A model that was taken away again before the request got hold of it is loaded this often.
 const ATTEMPTS: usize = 3;
-/// Downloads at the same time; more wait.
-const MAX_PULLS: usize = 3;
 
 /// How models are loaded and how long they stay.
 #[derive(Clone, Debug)]
@@ -74,63 +73,6 @@ pub struct Models {
     shared: Arc<Shared>,
 }
 
-struct Shared {
-    store: Store,
-    options: ModelOptions,
-    /// Models outside of the store that whoever started the server named by their paths.
-    given: Mutex<BTreeMap<String, LocalModel>>,
-    facts: Mutex<HashMap<String, (Stamp, Arc<Facts>)>>,
-    pool: Pool,
-    _keeper: Keeper,
-    loading: Loading,
-    pulls: Semaphore,
-}
-
-/// Tells a model's files and settings from those of another time.
-type Stamp = (PathBuf, u64, Option<u64>, Option<Custom>);
-
-/// A model in memory.
-#[derive(Debug)]
-pub struct Loaded {
-    /// Its name.
-    pub name: String,
-    /// What it is.
-    pub facts: Arc<Facts>,
-    /// What its files or the catalog recommend of sampling.
-    pub recommended: Sampling,
-    scheduler: Scheduler,
-}
-
-impl Loaded {
-    /// What makes its answers.
-    ///
-    /// # Errors
-    /// [`Kind::Invalid`] for a model that writes no text.
-    pub fn scheduler(&self) -> Result<&Scheduler> {
-        Ok(&self.scheduler)
-    }
-
-    /// How busy it is.
-    pub fn load(&self) -> Load {
-        self.scheduler.load()
-    }
-
-    /// The model with its tokenizer and its templates.
-    pub fn engine(&self) -> &Engine {
-        self.scheduler.engine()
-    }
-
-    /// Tokens that a prompt and its answer can have together.
-    pub fn context_length(&self) -> usize {
-        self.engine().limits().context
-    }
-
-    /// What it was expected to need of memory.
-    pub fn memory(&self) -> &MemoryPlan {
-        &self.engine().traits().memory
-    }
-}
-
 /// A model on this machine.
 #[derive(Clone, Debug)]
 pub struct Installed {
@@ -158,18 +100,7 @@ impl Models {
     /// # Errors
     /// If the system gives no thread.
     pub fn new(store: Store, options: ModelOptions) -> Result<Models> {
-        let (pool, keeper) = Pool::new()?;
-        let shared = Shared {
-            store,
-            options,
-            given: Mutex::default(),
-            facts: Mutex::default(),
-            pool,
-            _keeper: keeper,
-            loading: Loading::default(),
-            pulls: Semaphore::new(MAX_PULLS),
-        };
-        Ok(Models { shared: Arc::new(shared) })
+        Ok(Models { shared: Arc::new(Shared::new(store, options)?) })
     }
 
     /// Adds a model outside of the store, under the name of its file; gives that name. Only for
@@ -369,108 +300,6 @@ impl Models {
 impl std::fmt::Debug for Models {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Models").field("options", self.options()).finish_non_exhaustive()
-    }
-}
-
-impl Shared {
-    /// The one spelling of a name.
-    fn key(&self, name: &str) -> Result<String> {
-        let lower = name.trim().to_lowercase();
-        let lower = lower.strip_suffix(":latest").unwrap_or(&lower);
-        if self.given().contains_key(lower) {
-            return Ok(lower.to_owned());
-        }
-        match name::parse(name) {
-            Some(Reference::Name(name)) => {
-                Ok(self.store.catalog().get(&name).map_or(name, |entry| entry.name.clone()))
-            }
-            Some(reference) => Ok(reference.to_string()),
-            None => Err(ApiError::new(Kind::NoModel, format!("model {name:?} not found"))),
-        }
-    }
-
-    /// The model's files, if they are here and whole.
-    fn find(&self, key: &str) -> Result<LocalModel> {
-        if let Some(local) = self.given().get(key) {
-            return Ok(local.clone());
-        }
-        match self.store.find(key)? {
-            Some(local) => Ok(local),
-            None => Err(self.not_found(key)),
-        }
-    }
-
-    fn not_found(&self, name: &str) -> ApiError {
-        let hint = match self.store.resolve(name) {
-            Err(baton_hub::Error::UnknownModel { near, .. }) if !near.is_empty() => {
-                format!("; did you mean {}?", near.join(" or "))
-            }
-            Err(_) => String::new(),
-            Ok(_) => ", try pulling it first".into(),
-        };
-        let message = format!("model {name:?} not found{hint}");
-        ApiError { kind: Kind::NoModel, message, param: Some("model".into()) }
-    }
-
-    fn absent(&self, name: &str, error: ApiError) -> ApiError {
-        if error.kind == Kind::NoModel { self.not_found(name) } else { error }
-    }
-
-    fn facts_of(&self, key: &str, local: &LocalModel) -> Result<Arc<Facts>> {
-        let stamp: Stamp = (local.path.clone(), local.size, local.fetched_at, local.custom.clone());
-        let known = self.known_facts().get(key).filter(|(then, _)| *then == stamp).cloned();
-        if let Some((_, facts)) = known {
-            return Ok(facts);
-        }
-        let facts = Arc::new(Facts::gather(local, self.store.catalog().get(key))?);
-        self.known_facts().insert(key.to_owned(), (stamp, Arc::clone(&facts)));
-        Ok(facts)
-    }
-
-    /// A panic elsewhere leaves no entry half written.
-    fn given(&self) -> MutexGuard<'_, BTreeMap<String, LocalModel>> {
-        self.given.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn known_facts(&self) -> MutexGuard<'_, HashMap<String, (Stamp, Arc<Facts>)>> {
-        self.facts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Does what may wait for the disk or compute for long in a thread where that holds nobody up.
-    async fn blocking<T: Send + 'static>(
-        self: &Arc<Self>,
-        work: impl FnOnce(&Shared) -> Result<T> + Send + 'static,
-    ) -> Result<T> {
-        let shared = Arc::clone(self);
-        let done = tokio::task::spawn_blocking(move || work(&shared)).await;
-        done.unwrap_or_else(|panic| Err(ApiError::internal(panic)))
-    }
-}
-
-impl From<baton_hub::Error> for ApiError {
-    fn from(error: baton_hub::Error) -> Self {
-        use baton_hub::Error;
-        let kind = match &error {
-            Error::UnknownModel { .. } | Error::NotInstalled { .. } => Kind::NoModel,
-            Error::NotFound { .. } => Kind::NotFound,
-            Error::BadReference { .. }
-            | Error::NoSuchQuant { .. }
-            | Error::SeveralModels { .. }
-            | Error::NoModelFiles { .. }
-            | Error::NoSuchPath { .. }
-            | Error::NoModelAtPath { .. } => Kind::Invalid,
-            Error::Unreachable { .. }
-            | Error::Dropped { .. }
-            | Error::Status { .. }
-            | Error::Gated { .. }
-            | Error::RateLimited { .. }
-            | Error::BadResponse { .. }
-            | Error::AllSourcesFailed { .. }
-            | Error::Offline { .. } => Kind::Upstream,
-            Error::DiskFull { .. } => Kind::Unavailable,
-            _ => Kind::Internal,
-        };
-        ApiError::new(kind, error.to_string())
     }
 }
 

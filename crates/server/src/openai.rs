@@ -11,7 +11,6 @@ mod models;
 mod responses;
 mod sampling;
 mod shapes;
-mod text_or;
 
 use axum::http::Method;
 

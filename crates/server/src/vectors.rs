@@ -1,7 +1,12 @@
 //! Vectors of texts: the one path that every interface takes to an embedding model.
 
+use std::sync::Arc;
+
+use baton_engine::{CancelToken, EmbedOptions};
+
+use crate::chat::blocking;
 use crate::models::Lease;
-use crate::{ApiError, Result};
+use crate::{ApiError, Kind, Result};
 
 /// Texts to make vectors of.
 #[derive(Clone, Debug, Default)]
@@ -23,11 +28,38 @@ pub struct Vectors {
     pub tokens: usize,
 }
 
-/// Makes vectors.
+/// Ends the work when nobody waits for it any more.
+struct Waiting(CancelToken);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}
+
+/// Makes vectors. Requests to one model work one after the other.
 ///
 /// # Errors
-/// If the model makes none, or a text is empty or too long.
-pub async fn vectors(lease: Lease, _request: VectorRequest) -> Result<Vectors> {
-    let problem = format!("{} is not an embedding model", lease.name);
-    Err(ApiError::invalid("model", problem))
+/// If the model makes none, a text is empty or too long, or too many requests wait.
+pub async fn vectors(lease: Lease, request: VectorRequest) -> Result<Vectors> {
+    let (places, turn) = {
+        let vectorizer = lease.vectorizer()?;
+        (Arc::clone(&vectorizer.places), Arc::clone(&vectorizer.turn))
+    };
+    let _place = places.try_acquire_owned().map_err(|_| {
+        let problem = "too many requests are waiting already; try again later";
+        ApiError::new(Kind::Busy, problem)
+    })?;
+    let turn = turn.acquire_owned().await.map_err(ApiError::internal)?;
+    let cancel = CancelToken::new();
+    let _waiting = Waiting(cancel.clone());
+    blocking(move || {
+        let _turn = turn;
+        let VectorRequest { texts, dimensions, truncate } = request;
+        let options = EmbedOptions { dimensions, truncate, cancel };
+        let made = lease.vectorizer()?.embedder.embed(&texts, &options)?;
+        let tokens = made.iter().map(|one| one.tokens).sum();
+        Ok(Vectors { vectors: made.into_iter().map(|one| one.vector).collect(), tokens })
+    })
+    .await
 }

@@ -28,7 +28,7 @@ const HEAD: usize = 32;
 pub struct Successors {
     next: Vec<usize>,
     pieces: Vec<String>,
-    template: String,
+    template: Option<String>,
 }
 
 impl Successors {
@@ -45,7 +45,7 @@ impl Successors {
         }
         let chained = next.iter().filter(|&&byte| byte != END).count();
         assert!(chained == text.len() && next[last] == END, "a byte occurs twice in {text:?}");
-        Successors { next, pieces: Vec::new(), template: CHATML.into() }
+        Successors { next, pieces: Vec::new(), template: Some(CHATML.into()) }
     }
 
     /// A model that answers with these pieces of text, each of which is one token.
@@ -57,7 +57,7 @@ impl Successors {
             last = COMMON + at;
         }
         let pieces = pieces.iter().map(|&piece| piece.to_owned()).collect();
-        Successors { next, pieces, template: CHATML.into() }
+        Successors { next, pieces, template: Some(CHATML.into()) }
     }
 
     /// A model that writes lines with one `a` and does not end by itself.
@@ -65,13 +65,19 @@ impl Successors {
         let mut next = vec![END; COMMON];
         next[usize::from(b'\n')] = usize::from(b'a');
         next[usize::from(b'a')] = usize::from(b'\n');
-        Successors { next, pieces: Vec::new(), template: CHATML.into() }
+        Successors { next, pieces: Vec::new(), template: Some(CHATML.into()) }
     }
 
     /// The same with another chat template.
     #[must_use]
     pub fn with_template(self, template: &str) -> Self {
-        Successors { template: template.into(), ..self }
+        Successors { template: Some(template.into()), ..self }
+    }
+
+    /// The same without a chat template, as base models are.
+    #[must_use]
+    pub fn without_template(self) -> Self {
+        Successors { template: None, ..self }
     }
 
     /// Writes it as a GGUF file.
@@ -120,7 +126,7 @@ impl Successors {
         let mut kinds = vec![1i32; vocab];
         [END_OF_TEXT, START, END].iter().for_each(|&id| kinds[id] = 3);
         let merges: Strings = ["Q Z"].into_iter().collect();
-        let entries: [(&str, Value); 22] = [
+        let entries: [(&str, Value); 21] = [
             ("general.architecture", "llama".into()),
             ("general.name", "Tiny".into()),
             ("general.license", "MIT".into()),
@@ -142,9 +148,10 @@ impl Successors {
             ("tokenizer.ggml.merges", merges.into()),
             ("tokenizer.ggml.bos_token_id", (START as u32).into()),
             ("tokenizer.ggml.eos_token_id", (END as u32).into()),
-            ("tokenizer.chat_template", self.template.as_str().into()),
         ];
-        entries.into_iter().collect()
+        let template = self.template.as_deref();
+        let template = template.map(|source| ("tokenizer.chat_template", source.into()));
+        entries.into_iter().chain(template).collect()
     }
 }
 

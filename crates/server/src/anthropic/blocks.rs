@@ -6,6 +6,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::fields::Ignored;
+use crate::text_or::TextOr;
 use crate::{ApiError, Result};
 
 /// A message of a conversation.
@@ -26,13 +27,7 @@ enum Role {
 }
 
 /// A text, or blocks of several kinds.
-#[derive(Clone, Debug, Deserialize, JsonSchema)]
-#[serde(untagged)]
-#[schemars(rename = "AnthropicContent")]
-pub(super) enum Content {
-    Text(String),
-    Blocks(Vec<Block>),
-}
+pub(super) type Content = TextOr<Vec<Block>>;
 
 /// A block of a message.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -85,15 +80,15 @@ pub(super) enum Block {
     },
 }
 
-impl Content {
+impl TextOr<Vec<Block>> {
     /// The text of it, at `place` in the request.
     ///
     /// # Errors
     /// If there is anything else in it.
     pub(super) fn text(&self, place: &str) -> Result<String> {
         let blocks = match self {
-            Content::Text(text) => return Ok(text.clone()),
-            Content::Blocks(blocks) => blocks,
+            TextOr::Text(text) => return Ok(text.clone()),
+            TextOr::Other(blocks) => blocks,
         };
         let mut texts = Vec::with_capacity(blocks.len());
         for (at, block) in blocks.iter().enumerate() {
@@ -108,8 +103,8 @@ impl Content {
     /// The texts of its blocks.
     pub(super) fn texts(&self) -> Vec<&str> {
         match self {
-            Content::Text(text) => vec![text],
-            Content::Blocks(blocks) => {
+            TextOr::Text(text) => vec![text],
+            TextOr::Other(blocks) => {
                 let texts = blocks.iter().filter_map(|block| match block {
                     Block::Text { text, .. } => Some(text.as_str()),
                     _ => None,
@@ -136,8 +131,7 @@ impl InMessage {
     /// Whether it is the beginning of an answer that the model is to go on with.
     pub(super) fn is_prefill(&self) -> bool {
         let calls = |block: &Block| matches!(block, Block::ToolUse { .. });
-        let has_calls =
-            matches!(&self.content, Content::Blocks(blocks) if blocks.iter().any(calls));
+        let has_calls = matches!(&self.content, TextOr::Other(blocks) if blocks.iter().any(calls));
         self.role == Role::Assistant && !has_calls
     }
 
@@ -148,12 +142,12 @@ impl InMessage {
     /// If there is anything in it that is not supported.
     pub(super) fn neutral(self, at: usize, out: &mut Vec<Message>) -> Result<()> {
         let blocks = match self.content {
-            Content::Text(text) => {
+            TextOr::Text(text) => {
                 let role = if self.role == Role::User { "user" } else { "assistant" };
                 out.push(Message::new(role, text));
                 return Ok(());
             }
-            Content::Blocks(blocks) => blocks,
+            TextOr::Other(blocks) => blocks,
         };
         match self.role {
             Role::User => user(at, blocks, out),

@@ -32,7 +32,7 @@ pub(super) async fn count_tokens(call: Call) -> Result<Response> {
     let lease = call.state.models.lease(&model, None).await?;
     let input_tokens = blocking(move || {
         let rendered = chat::rendered(&lease, &request)?;
-        let tokens = lease.engine().tokenizer()?.encode_guarded(&rendered);
+        let tokens = lease.tokenizer()?.encode_guarded(&rendered);
         Ok(tokens.map_err(baton_engine::Error::from)?.len())
     });
     Ok(reply(&Count { input_tokens: input_tokens.await? }))

@@ -153,11 +153,13 @@ async fn what_cannot_be_done_is_refused_and_named() {
     let home = Home::new();
     let models = home.models().await;
     let image = json!([{ "role": "user", "content": [{ "type": "image", "source": {} }] }]);
+    let video = json!([{ "role": "user", "content": [{ "type": "video" }] }]);
     for (more, name) in [
         (json!({ "max_tokens": 0 }), "max_tokens"),
         (json!({ "max_tokens": null }), "max_tokens"),
         (json!({ "messages": [] }), "messages"),
         (json!({ "messages": image }), "images"),
+        (json!({ "messages": video }), "messages[0].content[0]"),
         (json!({ "messages": [{ "role": "robot", "content": "x" }] }), "role"),
         (json!({ "surprise": 1 }), "surprise"),
         (json!({ "mcp_servers": [{}] }), "mcp_servers"),

@@ -229,7 +229,7 @@ impl Answer {
     fn note(&mut self, token: &Token) {
         self.pending_count += 1;
         if self.wants_logprobs
-            && let Ok(tokenizer) = self.lease.engine().tokenizer()
+            && let Ok(tokenizer) = self.lease.tokenizer()
         {
             let info = |id: u32, logprob: f32| TokenInfo {
                 id,

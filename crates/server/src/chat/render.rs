@@ -14,9 +14,9 @@ use crate::{ApiError, Kind, Result};
 /// If the model has no template, or its template refuses the conversation.
 pub fn rendered(loaded: &Loaded, request: &ChatRequest) -> Result<String> {
     if request.messages.is_empty() {
-        return Err(ApiError::invalid("messages", "there must be at least one message"));
+        return Err(ApiError::invalid("messages", "messages is empty; there must be at least one"));
     }
-    let engine = loaded.engine();
+    let engine = loaded.engine()?;
     let tools = offered(request)?;
     let templates = &engine.traits().templates;
     let template = templates.choose(!tools.is_empty()).map_err(|error| ApiError {
@@ -46,7 +46,7 @@ pub fn rendered(loaded: &Loaded, request: &ChatRequest) -> Result<String> {
 
 /// Refuses token ids that the model does not have.
 pub(super) fn check_tokens(loaded: &Loaded, tokens: &[u32]) -> Result<()> {
-    let vocabulary = loaded.engine().tokenizer()?.vocab_size();
+    let vocabulary = loaded.tokenizer()?.vocab_size();
     match tokens.iter().find(|&&id| id as usize >= vocabulary) {
         None => Ok(()),
         Some(id) => {

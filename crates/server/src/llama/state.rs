@@ -102,7 +102,7 @@ pub(super) async fn slots(call: Call) -> Result<Response> {
 impl Props {
     fn new(loaded: &Loaded, total_slots: usize) -> Self {
         let recommended = loaded.facts.parameter_lines();
-        let tokenizer = loaded.engine().tokenizer().ok();
+        let tokenizer = loaded.tokenizer().ok();
         let token = |id: Option<u32>| tokenizer.and_then(|t| t.token(id?)).unwrap_or_default();
         Props {
             default_generation_settings: GenerationSettings {

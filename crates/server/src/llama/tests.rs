@@ -58,6 +58,10 @@ async fn the_state_of_the_server_is_told() {
 
     let body = json!({ "prompt": "Hi\n", "temperature": 0 });
     ask(&models, "POST", "/completion", body).await.json();
+    // The answer is told before it is counted.
+    while models.running()[0].loaded.load().totals.requests == 0 {
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    }
     let metrics = ask(&models, "GET", "/metrics", Value::Null).await;
     assert!(metrics.content_type.starts_with("text/plain"), "{metrics:?}");
     let value = |name: &str| -> f64 {

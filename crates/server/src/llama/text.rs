@@ -104,7 +104,7 @@ pub(super) async fn tokenize(call: Call) -> Result<Response> {
     let request: TokenizeRequest = call.json()?;
     let lease = call.state.models.lease_usual(request.model.as_deref()).await?;
     let tokens = blocking(move || {
-        let tokenizer = lease.engine().tokenizer()?;
+        let tokenizer = lease.tokenizer()?;
         let ids = match request.parse_special {
             true => tokenizer.encode(&request.content, request.add_special),
             false => tokenizer.encode_as_text(&request.content, request.add_special),
@@ -130,7 +130,7 @@ pub(super) async fn detokenize(call: Call) -> Result<Response> {
     let request: DetokenizeRequest = call.json()?;
     let lease = call.state.models.lease_usual(request.model.as_deref()).await?;
     let content = blocking(move || {
-        let tokenizer = lease.engine().tokenizer()?;
+        let tokenizer = lease.tokenizer()?;
         let vocabulary = tokenizer.vocab_size();
         if let Some(id) = request.tokens.iter().find(|&&id| id as usize >= vocabulary) {
             let problem = format!("token {id} is not one of the model's {vocabulary}");

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use baton_engine::{ModelText, Sampling, template_source};
 use baton_hub::{Entry, LocalModel, Sha256};
 use baton_models::{Model, Source};
+use baton_text::OutputFormat;
 use serde_json::{Map, Value as Json, json};
 
 use super::Defaults;
@@ -92,11 +93,17 @@ impl Facts {
             },
             quantization: metadata::quantization(model),
             context_length: model.config().context_length,
-            embedding_length: model.config().hidden,
+            embedding_length: match &model.config().embedding {
+                Some(head) => head.width(model.config().hidden),
+                None => model.config().hidden,
+            },
             size: local.size,
             digest: digest(model, local),
             modified: modified(local),
-            capabilities: Capabilities::of(template.as_deref()),
+            capabilities: match &model.config().embedding {
+                Some(_) => Capabilities { embedding: true, ..Capabilities::default() },
+                None => Capabilities::of(template.as_deref()),
+            },
             template,
             license: custom.license.or(licence).or_else(|| entry?.license.clone()),
             recommended: defaults.sampling.or(&own).or(&catalog),
@@ -152,13 +159,12 @@ impl Facts {
 
 impl Capabilities {
     fn of(template: Option<&str>) -> Self {
-        let mentions = |words: &[&str]| {
-            template.is_some_and(|source| words.iter().any(|word| source.contains(word)))
-        };
+        let format = OutputFormat::detect(template);
         Capabilities {
             completion: true,
-            tools: mentions(&["tools"]),
-            thinking: mentions(&["enable_thinking", "reasoning_content", "<think>", "thinking"]),
+            // It must be told of them, and how it calls them be known.
+            tools: template.is_some_and(|source| source.contains("tools")) && format.calls_tools(),
+            thinking: format.reasons(),
             embedding: false,
         }
     }
@@ -250,8 +256,10 @@ mod tests {
     fn a_template_tells_what_a_model_can_do() {
         let names = |template| Capabilities::of(template).names();
         assert_eq!(names(None), ["completion"]);
-        assert_eq!(names(Some("{% if tools %}")), ["completion", "tools"]);
-        let both = "{% if tools %}{% if enable_thinking %}";
-        assert_eq!(names(Some(both)), ["completion", "tools", "thinking"]);
+        assert_eq!(names(Some(baton_models::testing::CHATML)), ["completion"]);
+        let tools = "{% if tools %}<tools>{{ tools }}</tools> <tool_call>{% endif %}";
+        assert_eq!(names(Some(tools)), ["completion", "tools"]);
+        let both = format!("{tools}{{% if enable_thinking %}}<think>{{% endif %}}</think>");
+        assert_eq!(names(Some(&both)), ["completion", "tools", "thinking"]);
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use baton_engine::{Engine, LoadOptions, MemoryPlan, Scheduler, available_memory, plan_memory};
+use baton_engine::{LoadOptions, MemoryPlan, SchedulerOptions, available_memory, plan_memory};
 use baton_hub::LocalModel;
 use baton_models::Model;
 use tokio::sync::watch;
@@ -97,22 +97,23 @@ impl Opened {
         let facts = shared.facts_of(&name, local)?;
         let model = Model::open(&local.path).map_err(baton_engine::Error::from)?;
         let mut options = shared.options.load.clone();
-        options.context = facts.defaults.context.or(options.context);
-        if let Some(context) = context {
-            // As many as there are without being asked, at the least.
-            let least = options.context.unwrap_or(0);
-            options.context = Some(context.min(facts.context_length).max(least).max(2));
-        }
+        options.context = match facts.capabilities.embedding {
+            // What the server was started with is meant for answers.
+            true => context.map(|context| context.min(facts.context_length)),
+            false => {
+                let least = facts.defaults.context.or(options.context);
+                let wanted = context.map(|context| context.min(facts.context_length).max(2));
+                wanted.map(|context| context.max(least.unwrap_or(0))).or(least)
+            }
+        };
         let plan = plan_memory(&model, &options)?;
         Ok(Opened { name, model, facts, options, plan, started })
     }
 
-    fn load(self, scheduler: baton_engine::SchedulerOptions) -> Result<Loaded> {
-        let engine = Engine::from_model(&self.model, &self.options, self.started)?;
-        let scheduler = Scheduler::new(engine, scheduler)?;
-        let recommended = self.facts.recommended.clone();
-        tracing::info!(model = self.name, plan = %self.plan, "loaded");
-        Ok(Loaded { name: self.name, facts: self.facts, recommended, scheduler })
+    fn load(self, requests: SchedulerOptions) -> Result<Loaded> {
+        tracing::info!(model = self.name, plan = %self.plan, "loading");
+        let Opened { name, model, facts, options, started, .. } = self;
+        Loaded::new(name, facts, &model, &options, requests, started)
     }
 }
 

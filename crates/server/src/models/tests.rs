@@ -125,7 +125,7 @@ async fn an_idle_model_makes_room_and_a_used_one_is_waited_for() {
     let home = Home::new();
     let mut options = options();
     options.max_models = 1;
-    options.patience = Duration::from_millis(80);
+    options.patience = Duration::from_millis(400);
     let models = home.models_with(options).await;
     drop(models.lease("sky", None).await.unwrap());
     let endless = models.lease("endless", None).await.unwrap();

@@ -17,6 +17,7 @@ use crate::call::{Call, reply};
 use crate::fields::{Ignored, Refused};
 use crate::models::Models;
 use crate::routes::Stream;
+use crate::text_or::Texts;
 use crate::{ApiError, Result};
 
 /// The model to be made.
@@ -35,7 +36,7 @@ pub(super) struct CreateRequest {
     /// Parameters for requests that do not set them, as in `options`.
     parameters: Option<BTreeMap<String, Value>>,
     /// A licence, or several.
-    license: Option<License>,
+    license: Option<Texts>,
     /// Whether progress is told; yes if not said.
     stream: Option<bool>,
     /// The model's own template is used.
@@ -61,14 +62,6 @@ pub(super) struct CreateRequest {
     _parser: Refused,
     #[serde(default, rename = "requires")]
     _requires: Ignored,
-}
-
-#[derive(Deserialize, JsonSchema)]
-#[serde(untagged)]
-#[schemars(rename = "OllamaLicense")]
-enum License {
-    One(String),
-    Several(Vec<String>),
 }
 
 /// Makes the model.
@@ -102,10 +95,7 @@ async fn make(models: &Models, request: CreateRequest) -> Result<()> {
         .map_err(|error| ApiError::invalid("parameters", format!("parameters: {error}")))?;
     checked.sampling()?.resolve()?;
     checked.context()?;
-    let license = request.license.map(|license| match license {
-        License::One(text) => text,
-        License::Several(texts) => texts.join("\n\n"),
-    });
+    let license = request.license.map(|texts| texts.into_list().join("\n\n"));
     let custom = Custom { system: request.system, parameters, license };
     models.create(&from, &name, Some(custom)).await
 }

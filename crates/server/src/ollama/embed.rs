@@ -12,6 +12,7 @@ use super::reply::nanoseconds;
 use crate::Result;
 use crate::call::{Call, reply};
 use crate::models::{KeepAlive, Wish};
+use crate::text_or::Texts;
 use crate::vectors::{VectorRequest, vectors};
 
 /// Texts to make vectors of.
@@ -22,7 +23,7 @@ pub(super) struct EmbedRequest {
     /// The model.
     model: String,
     /// One text or several.
-    input: Option<Input>,
+    input: Option<Texts>,
     /// Whether a text that is too long is cut; yes if not said, as Ollama does.
     truncate: Option<bool>,
     /// Elements of a vector, if fewer are wanted than the model gives.
@@ -30,14 +31,6 @@ pub(super) struct EmbedRequest {
     /// How long the model stays in memory.
     keep_alive: Option<KeepAlive>,
     options: Option<Options>,
-}
-
-#[derive(Deserialize, JsonSchema)]
-#[serde(untagged)]
-#[schemars(rename = "OllamaEmbedInput")]
-enum Input {
-    One(String),
-    Several(Vec<String>),
 }
 
 /// Vectors, in the order of the texts.
@@ -80,9 +73,10 @@ pub(super) async fn embed(call: Call) -> Result<Response> {
     let wish = Wish { keep_alive: request.keep_alive, context: options.context()? };
     let (lease, load) = lease(&call.state.models, &request.model, wish).await?;
     let texts = match request.input {
+        // As Ollama does: no text, no vector.
         None => Vec::new(),
-        Some(Input::One(text)) => vec![text],
-        Some(Input::Several(texts)) => texts,
+        Some(Texts::Text(text)) if text.is_empty() => Vec::new(),
+        Some(texts) => texts.into_list(),
     };
     let begun = Instant::now();
     let dimensions = request.dimensions;

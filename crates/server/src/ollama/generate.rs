@@ -119,7 +119,7 @@ async fn start(lease: Lease, request: GenerateRequest, prepared: Prepared) -> Re
     let prompt = request.prompt.unwrap_or_default();
     let think = message::think(request.think, &lease.facts, &request.model)?;
     // A base model has no template, and goes on with the text as it is.
-    let is_base = lease.engine().traits().templates.is_empty();
+    let is_base = lease.engine()?.traits().templates.is_empty();
     let system = request.system.filter(|text| !text.is_empty());
     if is_base && system.is_some() {
         let problem = "the model has no chat template, so it knows no system message";

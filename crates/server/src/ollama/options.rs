@@ -6,6 +6,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use crate::fields::{Ignored, Refused};
+use crate::text_or::Texts;
 use crate::{ApiError, Result};
 
 /// The options of Ollama's requests.
@@ -38,7 +39,7 @@ pub(super) struct Options {
     presence_penalty: Option<f32>,
     frequency_penalty: Option<f32>,
     /// One text or several that end the answer.
-    stop: Option<Stop>,
+    stop: Option<Texts>,
     /// Only 0 and 1, which change nothing.
     typical_p: Option<f64>,
     /// Only 0 and 1, which change nothing.
@@ -81,14 +82,6 @@ pub(super) struct Options {
     _rope_frequency_base: Refused,
     #[serde(default, rename = "rope_frequency_scale")]
     _rope_frequency_scale: Refused,
-}
-
-#[derive(Clone, Debug, Deserialize, JsonSchema)]
-#[serde(untagged)]
-#[schemars(rename = "OllamaStop")]
-enum Stop {
-    One(String),
-    Several(Vec<String>),
 }
 
 impl Options {
@@ -149,11 +142,7 @@ impl Options {
 
     /// Texts that end the answer.
     pub(super) fn stop(&self) -> Vec<String> {
-        match &self.stop {
-            None => Vec::new(),
-            Some(Stop::One(text)) => vec![text.clone()],
-            Some(Stop::Several(texts)) => texts.clone(),
-        }
+        self.stop.clone().map(Texts::into_list).unwrap_or_default()
     }
 }
 

@@ -9,10 +9,10 @@ use serde_json::{Map, Value};
 
 use super::message::{InputMessage, Tool};
 use super::sampling;
-use super::text_or::{TextOr, Texts};
 use crate::chat::{ChatRequest, Format, Think, ToolChoice};
 use crate::fields::{Ignored, Refused};
 use crate::models::KeepAlive;
+use crate::text_or::{TextOr, Texts};
 use crate::{ApiError, Result};
 
 /// A conversation to be answered.

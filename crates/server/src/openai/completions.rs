@@ -7,18 +7,17 @@ use baton_engine::Sampling;
 use futures_util::future::try_join_all;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 
 use super::chat_request::{ResponseFormat, StreamOptions, stay};
 use super::completion_stream::CompletionScript;
 use super::sampling;
 use super::shapes::{FINGERPRINT, Timings, Usage, finish_reason, possible};
-use super::text_or::{TextOr, Texts};
 use crate::call::{Call, reply};
 use crate::chat::{self, Answer, Collected, CompletionRequest, Format, PromptText, TokenInfo};
 use crate::fields::{Ignored, Refused};
 use crate::models::{KeepAlive, Models};
 use crate::routes::Stream;
+use crate::text_or::{TextOr, Texts};
 use crate::{ApiError, Result, ids, stream};
 
 /// Tokens of an answer if the request does not say, as OpenAI has it.
@@ -154,7 +153,8 @@ struct Choice {
 pub struct Logprobs {
     tokens: Vec<String>,
     token_logprobs: Vec<f32>,
-    top_logprobs: Vec<Map<String, Value>>,
+    /// The most likely tokens in the place of each.
+    top_logprobs: Vec<BTreeMap<String, f32>>,
     /// Where each begins in the text, in characters.
     text_offset: Vec<usize>,
 }
@@ -169,7 +169,7 @@ impl Logprobs {
             *offset += text.chars().count();
             logprobs.tokens.push(text);
             logprobs.token_logprobs.push(possible(token.logprob));
-            let other = |other: &TokenInfo| (other.text(), possible(other.logprob).into());
+            let other = |other: &TokenInfo| (other.text(), possible(other.logprob));
             logprobs.top_logprobs.push(token.top.iter().map(other).collect());
         }
         logprobs
@@ -280,7 +280,7 @@ async fn start(
 fn echoed((answer, prompt): (&Answer, &PromptText)) -> Result<String> {
     match prompt {
         PromptText::Text(text) => Ok(text.clone()),
-        PromptText::Tokens(ids) => Ok(answer.lease().engine().tokenizer()?.decode(ids, true)),
+        PromptText::Tokens(ids) => Ok(answer.lease().tokenizer()?.decode(ids, true)),
     }
 }
 

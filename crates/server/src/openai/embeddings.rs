@@ -9,10 +9,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::chat_request::stay;
-use super::text_or::TextOr;
 use crate::call::{Call, reply};
 use crate::fields::Ignored;
 use crate::models::KeepAlive;
+use crate::text_or::TextOr;
 use crate::vectors::{VectorRequest, vectors};
 use crate::{ApiError, Result};
 
@@ -52,6 +52,7 @@ pub struct Request {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(untagged)]
 #[schemars(rename = "EmbeddingInputs")]
+#[allow(dead_code)] // What is refused need not be looked at.
 enum Inputs {
     /// Several texts.
     Texts(Vec<String>),

@@ -5,8 +5,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::text_or::TextOr;
 use crate::fields::{Ignored, Refused};
+use crate::text_or::TextOr;
 use crate::{ApiError, Result};
 
 /// One message.

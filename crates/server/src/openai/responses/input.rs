@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::fields::Ignored;
-use crate::openai::text_or::TextOr;
+use crate::text_or::TextOr;
 use crate::{ApiError, Result};
 
 /// An item: a message, a thought, a call, or the result of one.

@@ -12,7 +12,7 @@ use crate::models::KeepAlive;
 use crate::openai::chat_request::{ResponseFormat, Syntax, choice_word, stay, think};
 use crate::openai::message::Function;
 use crate::openai::sampling;
-use crate::openai::text_or::TextOr;
+use crate::text_or::TextOr;
 use crate::{ApiError, Result, ids};
 
 /// A conversation to be answered.
