@@ -67,6 +67,16 @@ pub struct ParserOptions {
     pub tool_names: Vec<String>,
 }
 
+/// The texts around the reasoning that comes before an answer, as a grammar for the answer needs
+/// them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReasoningTags {
+    /// What begins it, if the model may also answer at once; none if it has begun, or must come.
+    pub open: Option<&'static str>,
+    /// What ends it.
+    pub close: &'static str,
+}
+
 /// How a model writes reasoning and tool calls, found from its chat template.
 #[derive(Clone, Debug)]
 pub struct OutputFormat {
@@ -107,6 +117,21 @@ impl OutputFormat {
     /// Whether a prompt, of which the end is enough, ends inside the reasoning.
     pub fn reasoning_open(&self, rendered_prompt_tail: &str) -> bool {
         self.begin(rendered_prompt_tail) == Begin::Reasoning
+    }
+
+    /// The reasoning that may come between a prompt, of which the end is enough, and the answer;
+    /// none if there can be none.
+    pub fn reasoning_after(&self, rendered_prompt_tail: &str) -> Option<ReasoningTags> {
+        if self.is_harmony() {
+            return Some(ReasoningTags { open: None, close: harmony::ANSWER });
+        }
+        let think = self.think?;
+        let open = match self.begin(rendered_prompt_tail) {
+            Begin::Reasoning => None,
+            Begin::Undecided => Some(think.open),
+            Begin::Text => return None,
+        };
+        Some(ReasoningTags { open, close: think.close })
     }
 
     /// A parser for one answer.
