@@ -29,6 +29,8 @@ pub(super) const STACK: usize = 256 << 20;
 /// The bounds of the parser: each step of it ends after some tens of milliseconds.
 pub(super) fn parser_limits() -> ParserLimits {
     ParserLimits {
+        // Large schemas of practice take half of it; all of it takes some tenths of a second.
+        initial_lexer_fuel: 500_000,
         // One or two kB each.
         max_lexer_states: 50_000,
         // It walks all tokens for each large expression before the first token.
@@ -134,6 +136,8 @@ pub(super) fn error(what: &'static str, problem: &impl fmt::Display) -> Error {
     let problem = problem.to_string();
     // The parser tells of its own faults with all of the call stack.
     let (problem, _) = problem.split_once("\n<backtrace>").unwrap_or((&problem, ""));
+    let problem = problem.trim_end_matches("\n<non-verbose/>");
+    let problem = problem.replacen("NoExtensionBias", "no text matches it", 1);
     let mut problem = problem.replacen("panic: ", "the parser fails on it: ", 1);
     if let Some((end, _)) = problem.char_indices().nth(MAX_MESSAGE) {
         problem.truncate(end);
