@@ -55,7 +55,7 @@ fn answer(engine: &Engine, options: &GenerateOptions) -> Answer {
 #[test]
 fn every_answer_fits_its_schema_at_any_temperature() {
     let engine = text_engine(limits(512));
-    for seed in 0..40 {
+    for seed in 0..12 {
         for temperature in [0.0, 1.0, 20.0] {
             let mut options = wild(400);
             options.sampling.seed = Some(seed);
