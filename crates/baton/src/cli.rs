@@ -2,7 +2,9 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{bench, completions, doctor, list, pull, rm, run, show, tokenize};
+use crate::commands::{
+    bench, completions, doctor, embed, list, pull, rm, run, serve, show, tokenize,
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -11,6 +13,7 @@ Examples:
   baton run qwen3:0.6b \"Write a haiku\"    ask another model of the catalog
   baton run ./model.gguf                  chat with a file of your own
   git diff | baton run \"Review this:\"     what is piped in follows the prompt
+  baton serve                             an HTTP server that other programs can ask
   baton list --all                        models here, and names that can be pulled
   baton doctor                            what this machine can do, and what is wrong
 
@@ -45,7 +48,14 @@ pub struct Cli {
 pub enum Command {
     /// Ask a model, or chat with it
     #[command(visible_alias = "chat", after_long_help = run::EXAMPLES)]
+    #[command(override_usage = "baton run [OPTIONS] [MODEL] [PROMPT]...")]
     Run(Box<run::Args>),
+    /// Answer over HTTP, for programs that speak to OpenAI, Ollama, Anthropic or llama-server
+    #[command(after_long_help = serve::EXAMPLES)]
+    Serve(Box<serve::Args>),
+    /// Print the vectors that an embedding model makes of texts
+    #[command(after_long_help = embed::EXAMPLES)]
+    Embed(embed::Args),
     /// Fetch a model
     #[command(after_long_help = pull::EXAMPLES)]
     Pull(pull::Args),
@@ -80,6 +90,8 @@ impl Command {
     pub fn execute(self) -> anyhow::Result<()> {
         match self {
             Command::Run(args) => run::execute(*args),
+            Command::Serve(args) => serve::execute(*args),
+            Command::Embed(args) => embed::execute(args),
             Command::Pull(args) => pull::execute(&args),
             Command::List(args) => list::execute(&args),
             Command::Show(args) => show::execute(&args),

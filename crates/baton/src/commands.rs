@@ -3,9 +3,11 @@
 pub mod bench;
 pub mod completions;
 pub mod doctor;
+pub mod embed;
 pub mod list;
 pub mod pull;
 pub mod rm;
 pub mod run;
+pub mod serve;
 pub mod show;
 pub mod tokenize;

@@ -13,6 +13,28 @@ pub fn memory(n: u64) -> String {
     scaled(n, 1024.0, &["B", "KiB", "MiB", "GiB", "TiB", "PiB"])
 }
 
+/// Reads a number of bytes: `8GiB`, `8G` and `8GB` are the same, in binary units.
+///
+/// # Errors
+/// A message, if it is none.
+pub fn parse_memory(text: &str) -> Result<u64, String> {
+    let wanted = "expected a size such as 512MiB or 8GiB";
+    let text = text.trim().to_ascii_lowercase();
+    let digits = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+    let shift = match text[digits..].trim_end_matches('b').trim_end_matches('i') {
+        "" => 0,
+        "k" => 10,
+        "m" => 20,
+        "g" => 30,
+        "t" => 40,
+        _ => return Err(wanted.into()),
+    };
+    let number: f64 = text[..digits].trim().parse().map_err(|_| wanted)?;
+    let bytes = number * (1u64 << shift) as f64;
+    // Above this not every whole number is one of these.
+    if (1.0..=(1u64 << 53) as f64).contains(&bytes) { Ok(bytes as u64) } else { Err(wanted.into()) }
+}
+
 /// A count with a decimal suffix: `134.5M`.
 pub fn count(n: u64) -> String {
     scaled(n, 1000.0, &["", "K", "M", "B", "T"]).replace(' ', "")
@@ -89,6 +111,18 @@ pub fn table<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes_are_read() {
+        for (text, bytes) in
+            [("8GiB", 8 << 30), ("8g", 8 << 30), ("512 MB", 512 << 20), ("1.5k", 1536), ("7", 7)]
+        {
+            assert_eq!(parse_memory(text), Ok(bytes), "{text}");
+        }
+        for bad in ["", "0", "-1G", "much", "8 potatoes", "1e40", "NaN", "inf"] {
+            assert!(parse_memory(bad).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn sizes() {

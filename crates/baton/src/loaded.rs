@@ -1,11 +1,12 @@
 //! A model in memory, ready to answer.
 
-use std::path::PathBuf;
 use std::time::Instant;
 
-use baton_engine::{CancelToken, Chat, Engine, GenerateOptions, LoadOptions, Session};
+use baton_engine::{
+    CancelToken, Chat, Engine, GenerateOptions, LoadOptions, Session, template_source,
+};
 use baton_hub::{Entry, LocalModel};
-use baton_models::{Model, Source};
+use baton_models::Model;
 
 use crate::failure::hinted;
 use crate::format;
@@ -44,8 +45,8 @@ impl Loaded {
             format!("{}", engine.traits().memory),
         ];
         let (template_source, name) = (template_source(&model), local.name.clone());
-        let recommended = catalog.map(recommended).unwrap_or_default();
-        let recommended = engine.traits().sampling.or(&recommended);
+        let recommended = catalog.map(|entry| baton_engine::Sampling::from_names(&entry.sampling));
+        let recommended = engine.traits().sampling.or(&recommended.unwrap_or_default());
         Ok(Self { engine, template_source, name, lines, recommended })
     }
 
@@ -108,37 +109,4 @@ impl Loaded {
             ..GenerateOptions::default()
         }
     }
-}
-
-/// The sampling parameters that the catalog has of a model.
-pub fn recommended(entry: &Entry) -> baton_engine::Sampling {
-    let number = |name: &str| entry.sampling.get(name).map(|&value| value as f32);
-    baton_engine::Sampling {
-        temperature: number("temperature"),
-        top_k: number("top_k").map(|k| k as usize),
-        top_p: number("top_p"),
-        min_p: number("min_p"),
-        repeat_penalty: number("repeat_penalty"),
-        ..baton_engine::Sampling::default()
-    }
-}
-
-/// The source of the model's chat template, exactly as its files have it.
-pub fn template_source(model: &Model) -> Option<String> {
-    let folder: PathBuf = match model.source() {
-        Source::Gguf(file) => {
-            let source = file.metadata().opt_str("tokenizer.chat_template").ok().flatten();
-            return source.map(str::to_owned);
-        }
-        Source::Checkpoint { folder, .. } => folder.clone(),
-        _ => return None,
-    };
-    if let Ok(source) = std::fs::read_to_string(folder.join("chat_template.jinja")) {
-        return Some(source);
-    }
-    let config = std::fs::read(folder.join("tokenizer_config.json")).ok()?;
-    let config: serde_json::Value = serde_json::from_slice(&config).ok()?;
-    let template = &config["chat_template"];
-    let named = |name: &str| template.as_array()?.iter().find(|entry| entry["name"] == name);
-    template.as_str().or_else(|| named("default")?["template"].as_str()).map(str::to_owned)
 }

@@ -63,6 +63,7 @@ impl CpuExecutor {
                 return Err(ExecError::Invalid(text));
             }
         }
+        graph.check_limits(&limits)?;
         let rows = limits.batch_tokens;
         let width = plan.slot_widths.iter().sum();
         let arena = Arena::new(zeroed(width, rows, &limits)?, &plan.slot_widths);
@@ -109,6 +110,7 @@ impl CpuExecutor {
                     self.moe.run(pool, step, rows, &slots, &mut self.quantized);
                 }
                 Work::Select { x, out } => rows::select(x, out, &spans.wanted, &slots),
+                Work::Pool { how, x, out } => rows::pool(*how, x, out, spans, &slots),
             }
             if let Some(start) = start {
                 timing.add(step.label, decode, start.elapsed());
@@ -163,6 +165,9 @@ fn multiply(
 impl Executor for CpuExecutor {
     fn forward(&mut self, batch: &Batch) -> Result<Logits, ExecError> {
         batch.check(self.plan.input_vocab, &self.limits)?;
+        if self.plan.whole_texts {
+            batch.check_whole(|seq| self.len(seq))?;
+        }
         let copies = self.pager.append_batch(batch)?;
         copies.into_iter().for_each(|copy| self.kv.copy(copy));
         self.spans.set(batch, &self.pager);

@@ -21,6 +21,11 @@ use quant::Order;
 /// Tokens of a page.
 pub(crate) const PAGE: usize = 64;
 
+/// Floats or elements from one token's values to the next one's: whole pairs of vectors.
+pub(crate) fn padded(head_dim: usize) -> usize {
+    head_dim.next_multiple_of(32)
+}
+
 /// Where one layer's keys and values lie in a page.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LayerLayout {
@@ -80,7 +85,7 @@ impl KvPages {
                 StateSpec::Kv { kv_heads, head_dim, .. } => (kv_heads, head_dim),
                 _ => unreachable!("the plan refuses other state"),
             };
-            let stride = head_dim.next_multiple_of(32);
+            let stride = padded(head_dim);
             let layer = LayerLayout { start, kv_heads, head_dim, stride, kind };
             start += kv_heads * layer.head_len();
             layers.push(layer);

@@ -13,8 +13,8 @@ mod lower;
 mod memory;
 mod weights;
 
-use baton_graph::{Attention, Gate, Graph, Limits, Moe, RopeLayout, StateSpec};
 use baton_graph::{ExecError, passes};
+use baton_graph::{Gate, Graph, Limits, Lookup, Moe, Pooling, RopeLayout, StateSpec};
 use baton_weights::{Tensor, Weights};
 
 use crate::kernels::attention::Scoring;
@@ -47,6 +47,7 @@ pub(crate) enum Height {
 pub(crate) enum RowOp {
     Embed {
         table: Tensor,
+        lookup: Lookup,
         scale: f32,
         out: View,
     },
@@ -116,9 +117,11 @@ pub(crate) struct AttentionStep {
     pub(crate) k: View,
     pub(crate) v: View,
     pub(crate) out: View,
-    pub(crate) layer: usize,
+    /// Where keys and values are cached; without it attention is over whole texts.
+    pub(crate) layer: Option<usize>,
     pub(crate) heads: usize,
     pub(crate) kv_heads: usize,
+    pub(crate) head_dim: usize,
     pub(crate) scoring: Scoring,
     /// One per head, or empty.
     pub(crate) sinks: Vec<f32>,
@@ -169,6 +172,12 @@ pub(crate) enum Work {
         x: View,
         out: View,
     },
+    /// Makes one vector of the rows of a span for each row that is wanted of it.
+    Pool {
+        how: Pooling,
+        x: View,
+        out: View,
+    },
 }
 
 /// A step and what it is called in the table of times.
@@ -196,6 +205,8 @@ pub(crate) struct Plan {
     pub(crate) vocab: usize,
     /// Rows of the embedding table.
     pub(crate) input_vocab: usize,
+    /// Whether a span must be a whole text.
+    pub(crate) whole_texts: bool,
     pub(crate) weight_bytes: usize,
 }
 
@@ -252,7 +263,9 @@ impl Work {
                 let MoeStep { router, gate, up, down, .. } = &mut **moe;
                 std::iter::once(router).chain(gate).chain(up).chain(down).collect()
             }
-            Work::Rows { .. } | Work::Attention(_) | Work::Select { .. } => Vec::new(),
+            Work::Rows { .. } | Work::Attention(_) | Work::Select { .. } | Work::Pool { .. } => {
+                Vec::new()
+            }
         }
     }
 
@@ -268,7 +281,9 @@ impl Work {
                 RowOp::Binary { a, b, out, .. } => [a, b, out].into_iter().for_each(&mut f),
                 RowOp::Gated { gate, up, out, .. } => [gate, up, out].into_iter().for_each(&mut f),
             }),
-            Work::Product(Product { x, out, .. }) | Work::Select { x, out } => {
+            Work::Product(Product { x, out, .. })
+            | Work::Select { x, out }
+            | Work::Pool { x, out, .. } => {
                 [x, out].into_iter().for_each(f);
             }
             Work::Moe(moe) => [&mut moe.x, &mut moe.out].into_iter().for_each(f),
@@ -276,13 +291,6 @@ impl Work {
                 [q, k, v, out].into_iter().for_each(f);
             }
         }
-    }
-}
-
-impl From<&Attention> for Scoring {
-    fn from(attention: &Attention) -> Self {
-        let Attention { scale, softcap, window, .. } = *attention;
-        Scoring { scale, softcap, window }
     }
 }
 

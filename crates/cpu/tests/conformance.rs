@@ -30,6 +30,11 @@ fn models() {
 }
 
 #[test]
+fn whole_texts() {
+    units().iter().for_each(|cpu| conformance::whole_texts(cpu, Tolerance::F32));
+}
+
+#[test]
 fn caches() {
     units().iter().for_each(|cpu| conformance::caches(cpu, Tolerance::F32));
 }

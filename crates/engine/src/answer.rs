@@ -63,7 +63,7 @@ impl Answer {
         let seed = config.seed();
         let penalized = config.penalizes();
         let mut sampler = Sampler::new(config);
-        let text = TextStream::new(engine, &options.stop)?;
+        let text = TextStream::new(engine, options)?;
         let (tokens, transcript) = prompt_tokens(engine, prompt)?;
         let context = engine.limits().context;
         if tokens.is_empty() {
@@ -268,12 +268,13 @@ impl Answer {
 }
 
 impl TextStream {
-    fn new(engine: &Engine, stop: &[String]) -> Result<Option<Self>> {
+    fn new(engine: &Engine, options: &GenerateOptions) -> Result<Option<Self>> {
+        let stop = &options.stop;
         let tokenizer = match engine.tokenizer() {
             Err(Error::NoTokenizer) if stop.is_empty() => return Ok(None),
             other => other?,
         };
-        let detokenizer = tokenizer.detokenizer(true);
+        let detokenizer = tokenizer.detokenizer_showing(&options.show);
         let stops = StopStrings::new(stop)?;
         Ok(Some(TextStream { detokenizer, stops, stop_list: stop.to_vec() }))
     }

@@ -124,9 +124,10 @@ impl Chat {
         let mut options = options.clone();
         if options.grammar.is_some() && options.grammar_after.is_none() {
             let format = OutputFormat::detect(Some(self.template.source()));
-            let tags = format.reasoning_after(&prompt);
-            options.grammar_after = tags.map(|tags| tags.close.to_owned());
-            options.grammar_after_open = tags.and_then(|tags| tags.open).map(str::to_owned);
+            if let Some((open, close)) = format.reasoning_around(&prompt) {
+                options.grammar_after_open = open.map(str::to_owned);
+                options.grammar_after = Some(close.to_owned());
+            }
         }
         let Chat { session, messages, .. } = self;
         match session.generate(Prompt::Rendered(prompt), &options) {

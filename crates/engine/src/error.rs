@@ -67,11 +67,77 @@ pub enum Error {
     /// A prompt without a token.
     #[error("the prompt is empty")]
     EmptyPrompt,
+    /// A text longer than an embedding model can read.
+    #[error(
+        "text {index} has {}{tokens} tokens and the model reads up to {context}; shorten it, or ask \
+         for it to be cut (truncate)",
+        if *.counted { "" } else { "at least " }
+    )]
+    TextTooLong {
+        /// Its number among the texts, from 0.
+        index: usize,
+        /// Its tokens, the model's own included.
+        tokens: usize,
+        /// False if the text is so long that it was not tokenized, and may have more.
+        counted: bool,
+        /// Most tokens.
+        context: usize,
+    },
+    /// A text without a token.
+    #[error("text {index} is empty")]
+    EmptyText {
+        /// Its number among the texts, from 0.
+        index: usize,
+    },
+    /// Vectors of a size that the model cannot give.
+    #[error("vectors of {wanted} elements are asked for; this model gives 1 to {most}")]
+    Dimensions {
+        /// The size asked for.
+        wanted: usize,
+        /// The model's own.
+        most: usize,
+    },
+    /// A vector with an element that is infinite or no number.
+    #[error("the model's vector for a text holds values that are no numbers; its file is damaged")]
+    BadVector,
+    /// The work was stopped from outside.
+    #[error("the request was cancelled")]
+    Cancelled,
+    /// Vectors were asked for of a model that makes none.
+    #[error(
+        "{name} is no embedding model: it continues texts and makes no vectors; use a model such as \
+         nomic-embed-text or all-MiniLM"
+    )]
+    NoEmbeddingModel {
+        /// The model.
+        name: String,
+    },
+    /// An answer was asked for of a model that makes vectors.
+    #[error(
+        "{name} is an embedding model: it makes vectors of texts and cannot answer; use it with \
+         `baton embed`, or another model to chat"
+    )]
+    EmbeddingModel {
+        /// The model.
+        name: String,
+    },
     /// Other sequences that are being worked on fill the cache.
     #[error("the KV cache is full of requests that are running: {source}; try again later")]
     CacheFull {
         /// What the compute unit said.
         source: ExecError,
+    },
+    /// A saved cache that cannot be used.
+    #[error("the saved cache cannot be used: {problem}; delete it, it only saves time")]
+    SavedCache {
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The cache could not be saved.
+    #[error("the cache cannot be saved: {source}")]
+    Write {
+        /// What the system said.
+        source: std::io::Error,
     },
     /// Too many requests wait for their turn.
     #[error("{waiting} requests are waiting already; try again later")]

@@ -5,12 +5,13 @@
 //! an iterator of [`Event`]s; a [`Chat`] is a conversation of them. [`Sampling`] says how tokens are
 //! chosen: by the user, the model and Baton, in that order. Nothing is ever cut or shifted silently:
 //! a prompt that does not fit is an error, and a full context ends an answer with
-//! [`FinishReason::Length`].
+//! [`FinishReason::Length`]. An [`Embedder`] is a loaded model that makes vectors of texts instead.
 #![forbid(unsafe_code)]
 
 mod answer;
 mod cancel;
 mod chat;
+mod embedder;
 mod engine;
 mod error;
 mod evaluate;
@@ -32,17 +33,19 @@ pub use baton_graph::KvType;
 pub use baton_text::{ChatTemplate, Message, RenderOptions};
 pub use cancel::CancelToken;
 pub use chat::{Chat, ChatAnswer};
+pub use embedder::{EmbedOptions, Embedder, EmbedderTraits, Embedding};
 pub use engine::{Engine, ModelTraits};
 pub use error::{Error, Result};
 pub use evaluate::{Comparison, Evaluation, Windows, compare, evaluate};
 pub use event::{Event, FinishReason, Summary};
 pub use generation::Generation;
 pub use grammar::{Constraint, Grammar, GrammarCompiler, Reasoning, TokenMask};
-pub use load::{Compiled, LoadOptions, UnitKind, compile_model};
-pub use memory::{MemoryPlan, available_memory, peak_memory};
+pub use load::{Compiled, LoadOptions, UnitKind, compile_model, plan_memory};
+pub use memory::{MemoryPlan, available_memory, peak_memory, process_memory};
 pub use metrics::Metrics;
-pub use model_text::ModelText;
+pub use model_text::{ModelText, template_source};
 pub use sampler::{Sampler, Token, TokenLogprob};
 pub use sampling::{SamplerConfig, Sampling};
 pub use scheduler::{Load, Scheduler, SchedulerOptions, Slot, Totals};
+pub use sequences::SavedCache;
 pub use session::{GenerateOptions, Prompt, Session};

@@ -12,7 +12,7 @@ use baton_weights::Weights;
 
 use crate::memory::{MemoryPlan, available_memory};
 use crate::model_text::ModelText;
-use crate::{Engine, Error, ModelTraits, Result};
+use crate::{Engine, Error, ModelTraits, Result, embedder};
 
 /// The largest context that is chosen without being asked for.
 const DEFAULT_CONTEXT: usize = 8192;
@@ -30,6 +30,16 @@ pub enum UnitKind {
     Cpu,
     /// The interpreter that defines what is right: very slow, for finding faults.
     Reference,
+}
+
+impl UnitKind {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            UnitKind::Cpu => "cpu",
+            UnitKind::Reference => "reference",
+        }
+    }
 }
 
 /// How to load a model.
@@ -85,6 +95,9 @@ impl Engine {
     /// # Errors
     /// As [`Engine::load`].
     pub fn from_model(model: &Model, options: &LoadOptions, started: Instant) -> Result<Engine> {
+        if model.is_embedding() {
+            return Err(Error::EmbeddingModel { name: model.name().to_owned() });
+        }
         let text = ModelText::of(model)?;
         let Compiled { executor, memory } = compile_model(model, options)?;
         let traits = ModelTraits {
@@ -122,6 +135,16 @@ pub fn compile_model(model: &Model, options: &LoadOptions) -> Result<Compiled> {
     Ok(Compiled { executor, memory })
 }
 
+/// What a model will need of memory, found out without loading it.
+///
+/// # Errors
+/// If its files are damaged, or an option makes no sense.
+pub fn plan_memory(model: &Model, options: &LoadOptions) -> Result<MemoryPlan> {
+    let limits = limits(model.config(), options)?;
+    let (graph, weights) = model.build(&BuildOptions { context: limits.context })?;
+    Ok(memory_plan(&graph, &weights, &limits, options))
+}
+
 fn compile(
     graph: &Graph,
     weights: &Weights,
@@ -151,6 +174,9 @@ fn limits(config: &ModelConfig, options: &LoadOptions) -> Result<Limits> {
         Some(context) => context,
         None => default_context(config, options.kv_type, available_memory()),
     };
+    if config.embedding.is_some() {
+        return embedder::limits(config, options, context);
+    }
     if context < 2 {
         let wanted = "at least 2, for a prompt and an answer";
         return Err(Error::Option { name: "context", value: context.to_string(), wanted });

@@ -61,6 +61,12 @@ fn control_group_room() -> Option<u64> {
     Some(limit.saturating_sub(used.saturating_sub(cached.unwrap_or(0))))
 }
 
+/// Memory that this process has in use, mapped files included, in bytes, if the system tells.
+#[cfg(target_os = "linux")]
+pub fn process_memory() -> Option<u64> {
+    kib_field(&std::fs::read_to_string("/proc/self/status").ok()?, "VmRSS:")
+}
+
 /// Most memory that this process ever had in use, in bytes, if the system tells.
 #[cfg(target_os = "linux")]
 pub fn peak_memory() -> Option<u64> {
@@ -79,6 +85,16 @@ pub fn available_memory() -> Option<u64> {
     let mut system = sysinfo::System::new();
     system.refresh_memory();
     Some(system.available_memory()).filter(|&bytes| bytes > 0)
+}
+
+/// Memory that this process has in use, mapped files included, in bytes, if the system tells.
+#[cfg(not(target_os = "linux"))]
+pub fn process_memory() -> Option<u64> {
+    use sysinfo::{ProcessesToUpdate, System};
+    let id = sysinfo::get_current_pid().ok()?;
+    let mut system = System::new();
+    system.refresh_processes(ProcessesToUpdate::Some(&[id]), false);
+    system.process(id).map(sysinfo::Process::memory).filter(|&bytes| bytes > 0)
 }
 
 /// Most memory that this process ever had in use, in bytes, if the system tells.
@@ -120,6 +136,7 @@ mod tests {
         let peak = peak_memory().unwrap();
         // Between a mebibyte and a tebibyte: the unit is right.
         assert!((1 << 20..1 << 40).contains(&peak), "{peak}");
+        assert!(process_memory().is_some_and(|now| (1 << 20..1 << 40).contains(&now)));
         assert!(available_memory().is_some_and(|bytes| bytes > 1 << 20));
     }
 }

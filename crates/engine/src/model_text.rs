@@ -43,6 +43,26 @@ impl ModelText {
     }
 }
 
+/// The source of a model's chat template, exactly as its files have it.
+pub fn template_source(model: &Model) -> Option<String> {
+    let folder = match model.source() {
+        Source::Gguf(file) => {
+            let source = file.metadata().opt_str("tokenizer.chat_template").ok().flatten();
+            return source.map(str::to_owned);
+        }
+        Source::Checkpoint { folder, .. } => folder,
+        _ => return None,
+    };
+    if let Ok(source) = std::fs::read_to_string(folder.join("chat_template.jinja")) {
+        return Some(source);
+    }
+    let config = std::fs::read(folder.join("tokenizer_config.json")).ok()?;
+    let config: serde_json::Value = serde_json::from_slice(&config).ok()?;
+    let template = &config["chat_template"];
+    let named = |name: &str| template.as_array()?.iter().find(|entry| entry["name"] == name);
+    template.as_str().or_else(|| named("default")?["template"].as_str()).map(str::to_owned)
+}
+
 /// The tokenizer in the file; if there is none that is known, the `tokenizer.json` beside it.
 fn gguf_tokenizer(file: &GgufFile) -> Result<Tokenizer> {
     use baton_text::Error::{Metadata, Unsupported};

@@ -52,6 +52,8 @@ pub struct GenerateOptions {
     pub max_tokens: Option<usize>,
     /// Strings that end the answer and are not part of it.
     pub stop: Vec<String>,
+    /// Control tokens whose names are part of the text, by their ids. Others are never shown.
+    pub show: Vec<u32>,
     /// What the answer must look like. It ends by itself when the grammar is complete, and may not
     /// end before.
     pub grammar: Option<Grammar>,

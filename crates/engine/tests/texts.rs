@@ -2,9 +2,9 @@
 
 mod common;
 
-use baton_engine::{Event, FinishReason, GenerateOptions};
+use baton_engine::{Event, FinishReason, GenerateOptions, Sampling};
 
-use common::{collect, limits, text_engine, wild};
+use common::{VOCAB, collect, greedy, limits, text_engine, wild};
 
 /// Wild tokens, none of which ends the answer.
 fn going_on(max_tokens: usize) -> GenerateOptions {
@@ -80,4 +80,19 @@ fn events_of_text_follow_their_tokens() {
         }
     }
     assert!(tokens > 0);
+}
+
+#[test]
+fn control_tokens_are_text_where_wanted() {
+    let engine = text_engine(limits(64));
+    const CONTROL: u32 = 261;
+    let forbidden = (0..VOCAB as u32).filter(|&id| id != CONTROL);
+    let logit_bias = forbidden.map(|id| (id, f32::NEG_INFINITY)).collect();
+    let sampling = Sampling { logit_bias, ..Sampling::greedy() };
+    let hidden = GenerateOptions { sampling, ..greedy(2) };
+    let shown = GenerateOptions { show: vec![CONTROL], ..hidden.clone() };
+    let text = |options| engine.session().generate("go", options).unwrap().finish().unwrap().0;
+    let name = engine.tokenizer().unwrap().token(CONTROL).unwrap();
+    assert_eq!(text(&hidden), "");
+    assert_eq!(text(&shown), name.repeat(2));
 }

@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 
 use crate::{
-    Activation, Attention, Dim, Elem, Gate, Graph, GraphError, Linear, LinearPart, Moe, Node, Op,
-    RmsNorm, Rope, StateId, StateSpec, Type, Value, ValueId, WeightId, WeightSpec, infer,
+    Activation, Attention, Dim, Elem, Gate, Graph, GraphError, Linear, LinearPart, Lookup, Moe,
+    Node, Op, Pooling, RmsNorm, Rope, StateId, StateSpec, Type, Value, ValueId, WeightId,
+    WeightSpec, infer,
 };
 
 /// Builds a [`Graph`]. Every method checks its operands and names the node in its error.
@@ -96,7 +97,7 @@ impl GraphBuilder {
         Ok(output)
     }
 
-    /// [`Op::Embedding`] of the token input.
+    /// [`Op::Embedding`] of the tokens' ids.
     ///
     /// # Errors
     /// As [`GraphBuilder::push`]; so for all that follow.
@@ -106,7 +107,42 @@ impl GraphBuilder {
         table: WeightId,
         scale: f32,
     ) -> Result<ValueId, GraphError> {
-        self.push(name, Op::Embedding { table, scale }, &[ValueId(0)])
+        self.push(name, Op::Embedding { table, scale, lookup: Lookup::Token }, &[ValueId(0)])
+    }
+
+    /// [`Op::Embedding`] of the tokens by something else than their ids.
+    pub fn lookup(
+        &mut self,
+        name: &str,
+        table: WeightId,
+        lookup: Lookup,
+    ) -> Result<ValueId, GraphError> {
+        self.push(name, Op::Embedding { table, scale: 1.0, lookup }, &[ValueId(0)])
+    }
+
+    /// [`Op::LayerNorm`].
+    pub fn layer_norm(
+        &mut self,
+        name: &str,
+        x: ValueId,
+        weight: WeightId,
+        bias: Option<WeightId>,
+        eps: f32,
+    ) -> Result<ValueId, GraphError> {
+        self.push(name, Op::LayerNorm { weight, bias, eps }, &[x])
+    }
+
+    /// [`Op::Pool`].
+    pub fn pool(&mut self, name: &str, x: ValueId, how: Pooling) -> Result<ValueId, GraphError> {
+        self.push(name, Op::Pool(how), &[x])
+    }
+
+    /// Rows of length 1: a root-mean-square norm without gain, and a factor. A row of zeros stays.
+    pub fn normalize(&mut self, name: &str, x: ValueId) -> Result<ValueId, GraphError> {
+        let group = self.ty(x).features();
+        let norm = RmsNorm { weight: None, weight_offset: 0.0, eps: f32::MIN_POSITIVE, group };
+        let x = self.rms_norm(&format!("{name}.rms"), x, norm)?;
+        self.scale(name, x, (group as f32).powf(-0.5))
     }
 
     /// [`Op::RmsNorm`].
@@ -195,11 +231,11 @@ impl GraphBuilder {
     /// The finished graph, whose result is `output`.
     ///
     /// # Errors
-    /// If the output is not `real[T, n]` or a node's name occurs twice.
+    /// If the output is neither `real[T, n]` nor `real[R, n]`, or a node's name occurs twice.
     pub fn finish(self, output: ValueId) -> Result<Graph, GraphError> {
         let ty = self.ty(output);
-        if ty.rows() != Dim::Tokens || ty.features() == 0 {
-            return Err(GraphError::new("output", format!("is {ty}, not one row per token")));
+        if !matches!(ty.rows(), Dim::Tokens | Dim::Rows) || ty.features() == 0 {
+            return Err(GraphError::new("output", format!("is {ty}, not rows of features")));
         }
         let mut names: Vec<&str> = self.nodes.iter().map(|n| n.name.as_str()).collect();
         names.sort_unstable();

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use crate::{Graph, Node, Op};
+use crate::{Graph, Lookup, Node, Op, Scope};
 
 impl fmt::Display for Graph {
     /// One line a node: `name: type = op(inputs) {attributes}`.
@@ -64,7 +64,16 @@ impl Graph {
             })
             .collect();
         match &node.op {
-            Op::Embedding { scale, .. } if *scale != 1.0 => list.push(format!("scale {scale}")),
+            Op::Embedding { scale, lookup, .. } => {
+                if *scale != 1.0 {
+                    list.push(format!("scale {scale}"));
+                }
+                match lookup {
+                    Lookup::Token => {}
+                    Lookup::Position => list.push("by position".into()),
+                    Lookup::Row(row) => list.push(format!("row {row}")),
+                }
+            }
             Op::RmsNorm(norm) => {
                 list.push(format!("eps {:e}, group {}", norm.eps, norm.group));
                 if norm.weight_offset != 0.0 {
@@ -81,18 +90,19 @@ impl Graph {
                 rope.magnitude
             )),
             Op::Attention(a) => {
+                list.push(match a.scope {
+                    Scope::Past(state) => format!("state {}", state.index()),
+                    Scope::Text => "both directions".into(),
+                });
                 list.push(format!(
-                    "state {}, {} heads of {} over {}, scale {}",
-                    a.state.index(),
-                    a.heads,
-                    a.head_dim,
-                    a.kv_heads,
-                    a.scale
+                    "{} heads of {} over {}, scale {}",
+                    a.heads, a.head_dim, a.kv_heads, a.scale
                 ));
                 list.extend(a.window.map(|w| format!("window {w}")));
                 list.extend(a.softcap.map(|c| format!("softcap {c}")));
             }
             Op::Scale(by) => list.push(by.to_string()),
+            Op::Pool(how) => list.push(format!("{how:?}")),
             Op::Softcap(cap) => list.push(cap.to_string()),
             Op::Activation(activation) => list.push(format!("{activation:?}")),
             Op::GatedActivation(gate) => list.push(format!("{gate:?}")),

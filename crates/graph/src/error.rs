@@ -62,6 +62,17 @@ pub enum ExecError {
         /// The limit.
         context: usize,
     },
+    /// A part of a text for a model whose tokens see what comes after them.
+    #[error(
+        "sequence {seq} holds {len} tokens and cannot be continued: this model reads a text as a \
+         whole; free the sequence and give all of the text at once"
+    )]
+    PartOfText {
+        /// The sequence.
+        seq: SeqId,
+        /// Tokens it holds.
+        len: usize,
+    },
     /// The KV storage has too few free pages.
     #[error("the KV cache needs {needed} more pages of {page_tokens} tokens, {free} are free")]
     OutOfPages {

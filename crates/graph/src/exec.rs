@@ -112,6 +112,19 @@ impl Batch {
         Ok(())
     }
 
+    /// For graphs that [need whole texts](Graph::needs_whole_texts): checks that no sequence holds
+    /// anything yet, `len` telling how many tokens one holds.
+    ///
+    /// # Errors
+    /// The first that does.
+    pub fn check_whole(&self, len: impl Fn(SeqId) -> usize) -> Result<(), ExecError> {
+        let mut held = self.spans.iter().map(|span| (span.seq, len(span.seq)));
+        match held.find(|(_, len)| *len > 0) {
+            Some((seq, len)) => Err(ExecError::PartOfText { seq, len }),
+            None => Ok(()),
+        }
+    }
+
     /// The wanted rows in order: position among all new tokens of the batch, and origin.
     pub fn wanted_rows(&self) -> Vec<(usize, LogitRow)> {
         let mut wanted = Vec::new();
@@ -139,7 +152,8 @@ pub struct LogitRow {
     pub token: usize,
 }
 
-/// Logits for the rows that a batch asked for, in the order of its spans.
+/// Logits, or in embedding models vectors, for the rows that a batch asked for, in the order of its
+/// spans.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Logits {
     /// Length of a row.

@@ -1,6 +1,8 @@
 //! A graph: nodes in execution order over typed values.
 
-use crate::{Dim, GraphError, KvType, Op, Type, ValueId, infer};
+use crate::{
+    Attention, Dim, ExecError, GraphError, KvType, Limits, Lookup, Op, Scope, Type, ValueId, infer,
+};
 
 /// A value: the token input or the result of a node.
 #[derive(Clone, Debug, PartialEq)]
@@ -109,7 +111,8 @@ impl Graph {
         self.tokens
     }
 
-    /// The result: logits, `real[T, vocab]`, or `real[R, vocab]` once rows are selected.
+    /// The result: logits, `real[T, vocab]`, or `real[R, vocab]` once rows are selected. In
+    /// embedding models vectors, `real[R, width]`.
     pub fn output(&self) -> ValueId {
         self.output
     }
@@ -117,6 +120,38 @@ impl Graph {
     /// Length of a row of the output.
     pub fn vocab(&self) -> usize {
         self.ty(self.output).features()
+    }
+
+    /// Whether tokens see what comes after them: a span must then be a whole text, and sequences
+    /// cannot be continued.
+    pub fn needs_whole_texts(&self) -> bool {
+        let both_ways = |op: &Op| matches!(op, Op::Attention(Attention { scope: Scope::Text, .. }));
+        self.nodes.iter().any(|node| both_ways(&node.op))
+    }
+
+    /// Most positions of a sequence, where they are embedded by a matrix.
+    pub fn positions(&self) -> Option<usize> {
+        let rows = |op: &Op| match op {
+            Op::Embedding { table, lookup: Lookup::Position, .. } => {
+                Some(self.weights[table.index()].shape[0])
+            }
+            _ => None,
+        };
+        self.nodes.iter().filter_map(|node| rows(&node.op)).min()
+    }
+
+    /// Checks what every unit must check before it compiles the graph for `limits`.
+    ///
+    /// # Errors
+    /// If the context is longer than there are positions.
+    pub fn check_limits(&self, limits: &Limits) -> Result<(), ExecError> {
+        match self.positions().filter(|&positions| limits.context > positions) {
+            None => Ok(()),
+            Some(positions) => Err(ExecError::Invalid(format!(
+                "a context of {} tokens; the model has embeddings for {positions} positions",
+                limits.context
+            ))),
+        }
     }
 
     /// A value's type.

@@ -1,6 +1,6 @@
 //! Type and shape inference: what a node yields, or why its operands do not fit.
 
-use crate::{Dim, Elem, GraphError, Moe, Op, StateSpec, Type, WeightId, WeightSpec};
+use crate::{Dim, Elem, GraphError, Lookup, Moe, Op, Scope, StateSpec, Type, WeightId, WeightSpec};
 
 /// The type of `op` applied to `inputs`.
 pub(crate) fn result_type(
@@ -12,15 +12,20 @@ pub(crate) fn result_type(
 ) -> Result<Type, GraphError> {
     let check = Check { node, op, inputs, weights };
     match op {
-        Op::Embedding { table, .. } => {
+        Op::Embedding { table, lookup, .. } => {
             check.arity(&[1])?;
             if inputs[0].elem != Elem::Token {
                 return Err(check.error("wants token ids"));
             }
             let shape = &weights[table.index()].shape;
-            let &[_, hidden] = &shape[..] else {
+            let &[rows, hidden] = &shape[..] else {
                 return Err(check.error(format!("wants a matrix, the table is {shape:?}")));
             };
+            if let Lookup::Row(row) = lookup
+                && *row >= rows
+            {
+                return Err(check.error(format!("takes row {row} of {rows}")));
+            }
             Ok(Type::real(inputs[0].rows(), hidden))
         }
         Op::RmsNorm(norm) => {
@@ -94,10 +99,12 @@ pub(crate) fn result_type(
                 }
             }
             check.weight_shape(attention.sinks, &[heads])?;
-            let window = attention.window;
-            let wanted = StateSpec::Kv { kv_heads, head_dim: dim, window };
-            if states.get(attention.state.index()) != Some(&wanted) {
-                return Err(check.error("its state is of another shape"));
+            if let Scope::Past(state) = attention.scope {
+                let window = attention.window;
+                let wanted = StateSpec::Kv { kv_heads, head_dim: dim, window };
+                if states.get(state.index()) != Some(&wanted) {
+                    return Err(check.error("its state is of another shape"));
+                }
             }
             Ok(inputs[0].clone())
         }
@@ -120,7 +127,7 @@ pub(crate) fn result_type(
             }
         }
         Op::Moe(moe) => check.moe(moe),
-        Op::SelectRows => {
+        Op::SelectRows | Op::Pool(_) => {
             let x = check.unary()?;
             if x.rows() != Dim::Tokens {
                 return Err(check.error(format!("rows of {x} are selected already")));

@@ -30,8 +30,8 @@ pub use graph::{Graph, Node, StateSpec, Value, WeightSpec};
 pub use kv_block::KvBlock;
 pub use kv_type::{KvType, UnknownKvType};
 pub use op::{
-    Activation, Attention, Gate, Linear, LinearPart, Moe, MoeBiases, Op, RmsNorm, Rope, RopeLayout,
-    Routing,
+    Activation, Attention, Gate, Linear, LinearPart, Lookup, Moe, MoeBiases, Op, Pooling, RmsNorm,
+    Rope, RopeLayout, Routing, Scope,
 };
 pub use pager::{PageCopy, PageId, Pager};
 pub use types::{Dim, Elem, StateId, Type, ValueId, WeightId};

@@ -11,12 +11,14 @@ use crate::{StateId, WeightId};
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Op {
-    /// `token[T] -> real[T, hidden]`: rows of `table (vocab, hidden)` times `scale`.
+    /// `token[T] -> real[T, hidden]`: rows of `table (rows, hidden)` times `scale`.
     Embedding {
         /// The embedding matrix.
         table: WeightId,
         /// Factor for every element; 1 in most models, `sqrt(hidden)` in Gemma.
         scale: f32,
+        /// Which row a token gets.
+        lookup: Lookup,
     },
     /// Root-mean-square normalisation.
     RmsNorm(RmsNorm),
@@ -40,8 +42,8 @@ pub enum Op {
     },
     /// Rotary position embedding on each head.
     Rope(Rope),
-    /// Inputs query, key, value: appends the new keys and values to the cache and attends over it.
-    /// The one operation that looks at other rows.
+    /// Inputs query, key, value: attends over the sequence as far as its scope says. With [`Op::Pool`]
+    /// the one operation that looks at other rows.
     Attention(Attention),
     /// Sum of two values.
     Add,
@@ -59,6 +61,32 @@ pub enum Op {
     Moe(Moe),
     /// `real[T, n] -> real[R, n]`: keeps the rows whose output was asked for.
     SelectRows,
+    /// `real[T, n] -> real[R, n]`: each row asked for becomes one vector for all new tokens of its
+    /// span. A span that is a whole text and asks for its last row gets one vector for the text.
+    Pool(Pooling),
+}
+
+/// Which row of an embedding matrix a token gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lookup {
+    /// The row of its id: a word embedding.
+    Token,
+    /// The row of its position in the sequence: a learned position embedding. The matrix bounds the
+    /// context, see [`Graph::positions`](crate::Graph::positions).
+    Position,
+    /// The same row for every token, as that of the first segment in BERT.
+    Row(usize),
+}
+
+/// How the rows of a text become one vector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pooling {
+    /// Their mean.
+    Mean,
+    /// The first of them, which is that of `[CLS]` in BERT.
+    First,
+    /// The last of them.
+    Last,
 }
 
 /// `x / sqrt(mean(x^2) + eps) * (weight + weight_offset)`, over runs of `group` features.
@@ -116,14 +144,24 @@ pub struct Rope {
     pub magnitude: f32,
 }
 
-/// Scaled dot-product attention over the sequence's cache.
+/// What a token's attention reaches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// The sequence's cache, which the new keys and values are appended to: the token at position
+    /// `p` sees positions `j <= p`, and with a window only `j > p - window`.
+    Past(StateId),
+    /// All of a text, in both directions, and with a window only `|j - p| < window`. Nothing is
+    /// cached, so a span must be a whole text.
+    Text,
+}
+
+/// Scaled dot-product attention.
 ///
-/// Query head `h` reads key-value head `h / (heads / kv_heads)`. The token at position `p` sees
-/// positions `j <= p`, and with a window only `j > p - window`.
+/// Query head `h` reads key-value head `h / (heads / kv_heads)`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Attention {
-    /// The cache that keys and values are appended to.
-    pub state: StateId,
+    /// What it reaches.
+    pub scope: Scope,
     /// Query heads.
     pub heads: usize,
     /// Key-value heads; divides `heads`.
@@ -132,7 +170,7 @@ pub struct Attention {
     pub head_dim: usize,
     /// Factor on the scores.
     pub scale: f32,
-    /// Positions that a token sees, itself included.
+    /// Positions that a token sees to either side, itself included.
     pub window: Option<usize>,
     /// Scores become `cap * tanh(score / cap)` before the softmax.
     pub softcap: Option<f32>,
@@ -239,12 +277,13 @@ impl Op {
             Op::Softcap(_) => "softcap",
             Op::Moe(_) => "moe",
             Op::SelectRows => "select_rows",
+            Op::Pool(_) => "pool",
         }
     }
 
     /// Whether each row of the result depends on the same row of the inputs alone.
     pub fn is_row_wise(&self) -> bool {
-        !matches!(self, Op::Attention(_) | Op::SelectRows)
+        !matches!(self, Op::Attention(_) | Op::SelectRows | Op::Pool(_))
     }
 
     /// The weights it reads.

@@ -15,8 +15,8 @@ use baton_weights::Weights;
 use half::f16;
 
 use crate::{
-    Batch, Dim, ExecError, Executor, Graph, KvBlock, KvType, Limits, Logits, Op, Rows, SeqId,
-    StateSpec, Unit, Usage, ValueId, WeightId,
+    Batch, Dim, ExecError, Executor, Graph, KvBlock, KvType, Limits, Logits, Lookup, Op, Rows,
+    SeqId, StateSpec, Unit, Usage, ValueId, WeightId,
 };
 
 /// The unit that interprets graphs.
@@ -74,11 +74,23 @@ struct LayerCache {
     values: Matrix,
 }
 
-/// A new token: the row's sequence and position in it.
+/// What is held of one sequence.
+#[derive(Clone, Debug)]
+struct Sequence {
+    len: usize,
+    /// Of each state of the graph.
+    layers: Vec<LayerCache>,
+}
+
+/// A new token.
 #[derive(Clone, Copy, Debug)]
 struct Place {
+    token: u32,
     seq: SeqId,
+    /// Its position in the sequence.
     position: usize,
+    /// The rows of its span: the first, and the one behind the last.
+    rows: (usize, usize),
 }
 
 /// A graph with its weights and the caches of its sequences.
@@ -87,7 +99,7 @@ pub struct Interpreter {
     graph: Graph,
     weights: Weights,
     limits: Limits,
-    caches: HashMap<SeqId, Vec<LayerCache>>,
+    sequences: HashMap<SeqId, Sequence>,
 }
 
 impl Interpreter {
@@ -97,8 +109,9 @@ impl Interpreter {
     /// If a weight is missing or has another shape than the graph says.
     pub fn new(graph: &Graph, weights: &Weights, limits: Limits) -> Result<Self, ExecError> {
         check_weights(graph, weights)?;
+        graph.check_limits(&limits)?;
         let (graph, weights) = (graph.clone(), weights.clone());
-        Ok(Interpreter { graph, weights, limits, caches: HashMap::new() })
+        Ok(Interpreter { graph, weights, limits, sequences: HashMap::new() })
     }
 
     fn weight_name(&self, id: WeightId) -> &str {
@@ -110,35 +123,41 @@ impl Interpreter {
         Ok(self.weights.tensor(self.weight_name(id))?.to_f32())
     }
 
-    fn new_cache(&self) -> Vec<LayerCache> {
+    fn new_sequence(&self) -> Sequence {
         let layer = |StateSpec::Kv { kv_heads, head_dim, .. }: &StateSpec| LayerCache {
             keys: Matrix::zeros(0, kv_heads * head_dim),
             values: Matrix::zeros(0, kv_heads * head_dim),
         };
-        self.graph.states().iter().map(layer).collect()
+        Sequence { len: 0, layers: self.graph.states().iter().map(layer).collect() }
     }
 
     fn run(&mut self, batch: &Batch) -> Result<Logits, ExecError> {
         let mut places = Vec::new();
         for span in &batch.spans {
-            let start = self.len(span.seq);
-            let (seq, n) = (span.seq, span.tokens.len());
-            places.extend((start..start + n).map(|position| Place { seq, position }));
-            let empty = self.new_cache();
-            self.caches.entry(seq).or_insert(empty);
+            let (seq, start, row) = (span.seq, self.len(span.seq), places.len());
+            let rows = (row, row + span.tokens.len());
+            let place = |(&token, position)| Place { token, seq, position, rows };
+            places.extend(span.tokens.iter().zip(start..).map(place));
+            let empty = self.new_sequence();
+            self.sequences.entry(seq).or_insert(empty);
         }
-        let tokens: Vec<u32> = batch.spans.iter().flat_map(|s| s.tokens.iter().copied()).collect();
         let (rows, origins): (Vec<usize>, Vec<_>) = batch.wanted_rows().into_iter().unzip();
         let mut values: Vec<Option<Matrix>> = vec![None; self.graph.values().len()];
         for node in self.graph.nodes().to_vec() {
             let result = {
                 let input = |i: usize| read(&values, node.inputs[i]);
                 match &node.op {
-                    Op::Embedding { table, scale } => self.embedding(*table, *scale, &tokens)?,
+                    Op::Embedding { table, scale, lookup } => {
+                        self.embedding(*table, *scale, *lookup, &places)?
+                    }
                     Op::Attention(attention) => {
                         self.attention(attention, [input(0), input(1), input(2)], &places)?
                     }
                     Op::SelectRows => pointwise::select(input(0), &rows),
+                    Op::Pool(how) => {
+                        let spans = rows.iter().map(|&row| places[row].rows);
+                        pointwise::pool(*how, input(0), spans)
+                    }
                     Op::Rope(rope) => pointwise::rope(rope, input(0), &places),
                     Op::RmsNorm(norm) => {
                         let gain = norm.weight.map(|w| self.weight(w)).transpose()?;
@@ -169,6 +188,10 @@ impl Interpreter {
             };
             values[node.output.index()] = Some(result);
         }
+        for span in &batch.spans {
+            let held = self.sequences.get_mut(&span.seq).expect("made above");
+            held.len += span.tokens.len();
+        }
         let output = values[self.graph.output().index()].take().expect("the output is computed");
         let vocab = output.cols;
         let output = match self.graph.ty(self.graph.output()).rows() {
@@ -178,11 +201,22 @@ impl Interpreter {
         Ok(Logits { vocab, rows: origins, values: output.data })
     }
 
-    fn embedding(&self, table: WeightId, scale: f32, tokens: &[u32]) -> Result<Matrix, ExecError> {
+    fn embedding(
+        &self,
+        table: WeightId,
+        scale: f32,
+        lookup: Lookup,
+        places: &[Place],
+    ) -> Result<Matrix, ExecError> {
         let table = self.weights.tensor(self.weight_name(table))?;
-        let mut out = Matrix::zeros(tokens.len(), table.cols());
-        for (i, &token) in tokens.iter().enumerate() {
-            table.dequantize_row(token as usize, out.row_mut(i));
+        let mut out = Matrix::zeros(places.len(), table.cols());
+        for (i, place) in places.iter().enumerate() {
+            let row = match lookup {
+                Lookup::Token => place.token as usize,
+                Lookup::Position => place.position,
+                Lookup::Row(row) => row,
+            };
+            table.dequantize_row(row, out.row_mut(i));
             out.row_mut(i).iter_mut().for_each(|x| *x *= scale);
         }
         Ok(out)
@@ -200,7 +234,7 @@ impl Interpreter {
     /// Rows of the embedding table, which bound the token ids.
     fn input_vocab(&self) -> usize {
         let table = self.graph.nodes().iter().find_map(|node| match node.op {
-            Op::Embedding { table, .. } => Some(table),
+            Op::Embedding { table, lookup: Lookup::Token, .. } => Some(table),
             _ => None,
         });
         table.map_or(usize::MAX, |id| self.graph.weights()[id.index()].shape[0])
@@ -226,6 +260,9 @@ fn check_weights(graph: &Graph, weights: &Weights) -> Result<(), ExecError> {
 impl Executor for Interpreter {
     fn forward(&mut self, batch: &Batch) -> Result<Logits, ExecError> {
         batch.check(self.input_vocab(), &self.limits)?;
+        if self.graph.needs_whole_texts() {
+            batch.check_whole(|seq| self.len(seq))?;
+        }
         for span in &batch.spans {
             let (seq, len, new) = (span.seq, self.len(span.seq), span.tokens.len());
             let context = self.limits.context;
@@ -242,7 +279,7 @@ impl Executor for Interpreter {
     }
 
     fn len(&self, seq: SeqId) -> usize {
-        self.caches.get(&seq).and_then(|layers| layers.first()).map_or(0, |l| l.keys.rows())
+        self.sequences.get(&seq).map_or(0, |sequence| sequence.len)
     }
 
     fn truncate(&mut self, seq: SeqId, len: usize) -> Result<(), ExecError> {
@@ -251,9 +288,12 @@ impl Executor for Interpreter {
             let text = format!("sequence {seq} holds {held} tokens, not {len}");
             return Err(ExecError::Invalid(text));
         }
-        for layer in self.caches.get_mut(&seq).into_iter().flatten() {
-            layer.keys.data.truncate(len * layer.keys.cols);
-            layer.values.data.truncate(len * layer.values.cols);
+        if let Some(sequence) = self.sequences.get_mut(&seq) {
+            sequence.len = len;
+            for layer in &mut sequence.layers {
+                layer.keys.data.truncate(len * layer.keys.cols);
+                layer.values.data.truncate(len * layer.values.cols);
+            }
         }
         Ok(())
     }
@@ -264,15 +304,15 @@ impl Executor for Interpreter {
             let text = format!("cannot copy {len} tokens of {from}, which holds {held}, to {to}");
             return Err(ExecError::Invalid(text));
         }
-        match self.caches.get(&from).cloned() {
-            Some(cache) => self.caches.insert(to, cache),
-            None => self.caches.remove(&to),
+        match self.sequences.get(&from).cloned() {
+            Some(sequence) => self.sequences.insert(to, sequence),
+            None => self.sequences.remove(&to),
         };
         self.truncate(to, len)
     }
 
     fn free(&mut self, seq: SeqId) {
-        self.caches.remove(&seq);
+        self.sequences.remove(&seq);
     }
 
     fn export_kv(&self, seq: SeqId, range: Range<usize>) -> Result<KvBlock, ExecError> {
@@ -281,9 +321,9 @@ impl Executor for Interpreter {
             return Err(ExecError::Invalid(text));
         }
         let mut block = KvBlock::zeros(&self.graph, range.len())?;
-        let Some(cache) = self.caches.get(&seq) else { return Ok(block) };
+        let Some(sequence) = self.sequences.get(&seq) else { return Ok(block) };
         let dim = block.head_dim;
-        for (layer, cached) in cache.iter().enumerate() {
+        for (layer, cached) in sequence.layers.iter().enumerate() {
             for head in 0..block.kv_heads {
                 for (token, position) in range.clone().enumerate() {
                     let at = block.offset(layer, head, token);
@@ -310,9 +350,10 @@ impl Executor for Interpreter {
             return Err(ExecError::ContextFull { seq, len, new, context });
         }
         self.check_room(new)?;
-        let fresh = self.new_cache();
-        let cache = self.caches.entry(seq).or_insert(fresh);
-        for (layer, cached) in cache.iter_mut().enumerate() {
+        let fresh = self.new_sequence();
+        let sequence = self.sequences.entry(seq).or_insert(fresh);
+        sequence.len += new;
+        for (layer, cached) in sequence.layers.iter_mut().enumerate() {
             for token in 0..block.tokens {
                 for head in 0..block.kv_heads {
                     let at = block.offset(layer, head, token);
@@ -328,7 +369,7 @@ impl Executor for Interpreter {
     }
 
     fn usage(&self) -> Usage {
-        let kv_tokens = self.caches.keys().map(|&seq| self.len(seq)).sum();
+        let kv_tokens = self.sequences.values().map(|sequence| sequence.len).sum();
         let per_token = 2 * self.graph.kv_bytes_per_token(KvType::F16);
         Usage {
             weight_bytes: self.weights.stored_bytes(),

@@ -2,11 +2,12 @@
 
 mod cases;
 pub mod conformance;
+mod texts;
 
 use baton_weights::{Tensor, Weight, Weights};
 
 use crate::{
-    Activation, Attention, Gate, Graph, GraphBuilder, GraphError, RmsNorm, Rope, RopeLayout,
+    Activation, Attention, Gate, Graph, GraphBuilder, GraphError, RmsNorm, Rope, RopeLayout, Scope,
 };
 
 /// A deterministic stream of numbers (SplitMix64).
@@ -123,7 +124,7 @@ impl Tiny {
             let k = b.rope(&name("k_rope"), k, rope.clone())?;
             let window = self.window.filter(|_| layer % 2 == 0);
             let attention = Attention {
-                state: b.kv_state(self.kv_heads, dim, window),
+                scope: Scope::Past(b.kv_state(self.kv_heads, dim, window)),
                 heads: self.heads,
                 kv_heads: self.kv_heads,
                 head_dim: dim,

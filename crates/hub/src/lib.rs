@@ -54,4 +54,4 @@ pub use hash::Sha256;
 pub use reference::{HfRef, Reference};
 pub use settings::{Settings, Token};
 pub use source::{Source, Wheel};
-pub use store::{LocalFile, LocalModel, Store};
+pub use store::{Custom, LocalFile, LocalModel, Store};

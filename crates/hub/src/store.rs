@@ -1,5 +1,6 @@
 //! The local store: which models are here, fetching one, removing one.
 
+mod copy;
 mod fetch;
 mod local;
 mod lock;
@@ -10,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use crate::names::{folder_name, url_decode};
 use crate::{Catalog, Error, Progress, Reference, Result, Settings, Sha256};
+pub use copy::Custom;
 use lock::Lock;
 use manifest::Manifest;
 
@@ -28,6 +30,8 @@ pub struct LocalModel {
     pub source: Option<String>,
     /// When it was fetched, in seconds since 1970; `None` for a path given by the user.
     pub fetched_at: Option<u64>,
+    /// Settings of a model that the user made from another.
+    pub custom: Option<Custom>,
     /// False if a file is missing or has another size than when it was fetched, or the manifest is
     /// damaged. Fetching the model again mends it.
     pub complete: bool,
@@ -258,16 +262,26 @@ impl Store {
     }
 }
 
-/// The blobs that a model's folder links to.
+/// The blobs that a model's folder, or a folder of a module in it, links to.
 fn blobs_of(folder: &Path) -> Result<BTreeSet<Sha256>> {
-    let entries = std::fs::read_dir(folder).map_err(Error::io("read", folder))?;
-    let digest = |entry: std::fs::DirEntry| {
+    let read = |folder: &Path| std::fs::read_dir(folder).map_err(Error::io("read", folder));
+    let digest = |entry: std::fs::DirEntry, blobs: &Path| {
         let target = std::fs::read_link(entry.path()).ok()?;
         // Links into the Hugging Face cache are absolute.
-        let name = target.strip_prefix(manifest::BLOBS).ok()?;
+        let name = target.strip_prefix(blobs).ok()?;
         Sha256::parse(name.to_str()?)
     };
-    Ok(entries.flatten().filter_map(digest).collect())
+    let (blobs, above) = (Path::new(manifest::BLOBS), Path::new("..").join(manifest::BLOBS));
+    let mut found = BTreeSet::new();
+    for entry in read(folder)?.flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            let inner = read(&entry.path())?.flatten();
+            found.extend(inner.filter_map(|entry| digest(entry, &above)));
+        } else {
+            found.extend(digest(entry, blobs));
+        }
+    }
+    Ok(found)
 }
 
 fn broken(folder: PathBuf) -> LocalModel {
@@ -279,6 +293,7 @@ fn broken(folder: PathBuf) -> LocalModel {
         size: 0,
         source: None,
         fetched_at: None,
+        custom: None,
         complete: false,
     }
 }

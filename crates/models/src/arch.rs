@@ -1,5 +1,6 @@
 //! The architectures: what each calls itself and how it departs from the common decoder.
 
+mod bert;
 mod gemma;
 mod gpt_oss;
 mod llama;
@@ -47,6 +48,8 @@ pub(crate) const FAMILIES: &[&Family] = &[
     &phi3::PHI3,
     &smollm3::SMOLLM3,
     &gpt_oss::GPT_OSS,
+    &bert::BERT,
+    &bert::NOMIC_BERT,
 ];
 
 impl Family {

@@ -1,7 +1,8 @@
-//! The hyperparameters of a decoder, typed and checked, whatever file they came from.
+//! The hyperparameters of a model, typed and checked, whatever file they came from.
 
 use baton_graph::{Activation, Gate, RopeLayout, Routing};
 
+use crate::embedding::EmbeddingConfig;
 use crate::hyper::{self, Hyper};
 use crate::rope::{RopeConfig, RopeScaling};
 use crate::{Error, Result, rope_keys};
@@ -13,7 +14,7 @@ const MAX_SIZE: usize = 1 << 20;
 /// Vocabularies and contexts may be larger than layers are wide.
 const MAX_LENGTH: usize = 1 << 30;
 
-/// A decoder-only transformer as every architecture here is described.
+/// A transformer as every architecture here is described.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelConfig {
     /// Tokens in the vocabulary.
@@ -62,12 +63,27 @@ pub struct ModelConfig {
     pub rope_layout: RopeLayout,
     /// The mixture of experts, if there is one.
     pub experts: Option<ExpertsConfig>,
+    /// Whether tokens see what comes after them.
+    pub bidirectional: bool,
+    /// What makes a vector of a text, in embedding models; they have no head.
+    pub embedding: Option<EmbeddingConfig>,
+    /// What encoders of the BERT family differ in; all others are decoders.
+    pub encoder: Option<EncoderConfig>,
+}
+
+/// What encoders of the BERT family differ in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EncoderConfig {
+    /// Whether positions are embedded by a matrix, which bounds the context, instead of rotated in.
+    pub learned_positions: bool,
+    /// Whether feed-forward layers are gated.
+    pub gated: bool,
 }
 
 /// What layers of one model differ in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LayerConfig {
-    /// Positions that a token sees, itself included.
+    /// Positions that a token sees to either side, itself included.
     pub window: Option<usize>,
     /// Whether queries and keys are not rotated (NoPE).
     pub no_rope: bool,
@@ -125,7 +141,13 @@ impl ModelConfig {
             context_length: h.usize(hyper::CONTEXT)?,
             layers: vec![LayerConfig::default(); layers],
             tied,
-            norm_eps: h.f64(hyper::NORM_EPS)? as f32,
+            norm_eps: match h.f64_opt(hyper::NORM_EPS)? {
+                Some(eps) => eps as f32,
+                None => match h.f64_opt(hyper::LAYER_NORM_EPS)? {
+                    Some(eps) => eps as f32,
+                    None => return Err(h.missing(hyper::NORM_EPS)),
+                },
+            },
             norm_offset: 0.0,
             embedding_scale: 1.0,
             attention_scale: match h.f64_opt(hyper::ATTENTION_SCALE)? {
@@ -142,6 +164,9 @@ impl ModelConfig {
             local_rope: None,
             rope_layout: RopeLayout::Half,
             experts: None,
+            bidirectional: h.bool_opt(hyper::CAUSAL)? == Some(false),
+            embedding: None,
+            encoder: None,
         };
         // Before any tensor or table is sized by them.
         config.check_sizes()?;
@@ -206,6 +231,14 @@ impl ModelConfig {
     /// Checks the whole, once the architecture has had its say.
     pub(crate) fn check(&self) -> Result<()> {
         self.check_sizes()?;
+        if self.bidirectional && self.embedding.is_none() {
+            return Err(Error::Unsupported {
+                what: "a model that reads texts as a whole but does not say how to make a vector \
+                       of one"
+                    .into(),
+                instead: "an embedding model needs its modules.json, or pooling_type in GGUF",
+            });
+        }
         for rope in std::iter::once(&self.rope).chain(&self.local_rope) {
             if let Some(problem) = rope.problem(self.head_dim) {
                 return Err(impossible(format!("rotary embedding {problem}")));
@@ -266,7 +299,7 @@ fn impossible(what: String) -> Error {
 pub(crate) fn activation(h: &Hyper<'_>, key: hyper::Key) -> Result<Option<Activation>> {
     let Some(name) = h.text_opt(key)? else { return Ok(None) };
     match name.as_str() {
-        "silu" | "swish" => Ok(Some(Activation::Silu)),
+        "silu" | "swish" | "swiglu" => Ok(Some(Activation::Silu)),
         "gelu" => Ok(Some(Activation::Gelu)),
         "gelu_pytorch_tanh" | "gelu_new" => Ok(Some(Activation::GeluTanh)),
         "relu" => Ok(Some(Activation::Relu)),

@@ -1,13 +1,13 @@
-//! The one decoder that all architectures here are variants of, as a graph.
+//! The one decoder that most architectures here are variants of, as a graph.
 
-use baton_graph::{Attention, Graph, Moe, MoeBiases, RmsNorm, Rope, StateId, ValueId};
+use baton_graph::{Attention, Graph, Moe, MoeBiases, RmsNorm, Rope, Scope, ValueId};
 use baton_weights::Weights;
 
-use crate::Result;
 use crate::config::{ExpertsConfig, LayerConfig, ModelConfig};
 use crate::loader::Loader;
 use crate::names::{Slot, canonical};
 use crate::rope::{RopeConfig, RopeTable};
+use crate::{Result, embedding};
 
 /// Builds the graph of the model whose tensors `loader` finds, rotating for sequences of up to
 /// `context` tokens.
@@ -25,6 +25,9 @@ pub(crate) fn build(
         x = decoder.layer(x, i, layer)?;
     }
     x = decoder.norm(x, Slot::OutputNorm, 0, config.hidden)?;
+    if let Some(head) = &config.embedding {
+        return embedding::finish(decoder.loader, x, head);
+    }
     let logits = if config.tied {
         decoder.loader.graph.linear("output", x, table, None)?
     } else {
@@ -92,9 +95,12 @@ impl Decoder<'_> {
             true => Some(self.loader.weight(Slot::AttnSinks, i, &[heads])?),
             false => None,
         };
-        let state: StateId = self.loader.graph.kv_state(kv_heads, head_dim, layer.window);
+        let scope = match self.config.bidirectional {
+            true => Scope::Text,
+            false => Scope::Past(self.loader.graph.kv_state(kv_heads, head_dim, layer.window)),
+        };
         let attention = Attention {
-            state,
+            scope,
             heads,
             kv_heads,
             head_dim,

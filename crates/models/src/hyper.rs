@@ -31,6 +31,8 @@ pub(crate) const HEAD_DIM: Key = key("head_dim", "attention.key_length");
 pub(crate) const VALUE_DIM: Key = key("", "attention.value_length");
 pub(crate) const CONTEXT: Key = key("max_position_embeddings", "context_length");
 pub(crate) const NORM_EPS: Key = key("rms_norm_eps", "attention.layer_norm_rms_epsilon");
+pub(crate) const LAYER_NORM_EPS: Key = key("layer_norm_eps", "attention.layer_norm_epsilon");
+pub(crate) const CAUSAL: Key = key("is_causal", "attention.causal");
 pub(crate) const ACTIVATION: Key = key("hidden_act", "");
 pub(crate) const TIED: Key = key("tie_word_embeddings", "");
 pub(crate) const WINDOW: Key = key("sliding_window", "attention.sliding_window");
@@ -45,6 +47,19 @@ pub(crate) const ROTARY_DIM: Key = key("", "rope.dimension_count");
 pub(crate) const EXPERTS: Key = key("num_experts", "expert_count");
 pub(crate) const EXPERTS_USED: Key = key("num_experts_per_tok", "expert_used_count");
 pub(crate) const EXPERT_FFN: Key = key("moe_intermediate_size", "expert_feed_forward_length");
+
+/// Names of the same things in the configs of GPT-2, which some later models took over.
+const OLD_NAMES: &[(&str, &str)] = &[
+    (HIDDEN.json, "n_embd"),
+    (LAYERS.json, "n_layer"),
+    (HEADS.json, "n_head"),
+    (FFN.json, "n_inner"),
+    (CONTEXT.json, "n_positions"),
+    (LAYER_NORM_EPS.json, "layer_norm_epsilon"),
+    (ACTIVATION.json, "activation_function"),
+    (ROPE_THETA.json, "rotary_emb_base"),
+    ("partial_rotary_factor", "rotary_emb_fraction"),
+];
 
 /// Values of keys that files of an architecture may leave out.
 pub(crate) type Defaults = &'static [(Key, f64)];
@@ -83,6 +98,11 @@ impl<'a> Hyper<'a> {
     /// Those of a GGUF file; `defaults` are used for what it leaves out.
     pub(crate) fn gguf(metadata: &'a Metadata, architecture: &'a str, defaults: Defaults) -> Self {
         Hyper { form: Form::Gguf(metadata), architecture, defaults }
+    }
+
+    /// The architecture's name in the file.
+    pub(crate) fn architecture(&self) -> &str {
+        self.architecture
     }
 
     pub(crate) fn is_gguf(&self) -> bool {
@@ -223,7 +243,7 @@ impl<'a> Hyper<'a> {
 
     fn get(&self, key: Key) -> Option<Item> {
         let stated = match self.form {
-            Form::Json(config) if !key.json.is_empty() => match config.get(key.json) {
+            Form::Json(config) if !key.json.is_empty() => match json_value(config, key.json) {
                 // Said to be absent, which no default makes good.
                 Some(Json::Null) => return None,
                 value => value.map(json_item),
@@ -267,6 +287,14 @@ impl<'a> Hyper<'a> {
             _ => Err(self.bad(key, "is no number")),
         }
     }
+}
+
+/// The value of a key, or else of its old name.
+fn json_value<'a>(config: &'a Json, name: &str) -> Option<&'a Json> {
+    config.get(name).or_else(|| {
+        let (_, old) = OLD_NAMES.iter().find(|(new, _)| *new == name)?;
+        config.get(old)
+    })
 }
 
 fn json_item(value: &Json) -> Item {

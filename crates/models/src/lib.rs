@@ -2,8 +2,8 @@
 //!
 //! [`Model::open`] reads the hyperparameters from `config.json` or GGUF metadata, finds the
 //! architecture and checks all of it; [`Model::build`] yields a [`Graph`](baton_graph::Graph) and
-//! the [`Weights`](baton_weights::Weights) it names. All architectures are variants of one decoder
-//! (`decoder.rs`), each in a file of its own under `arch/` that sets what differs; `names.rs` has the
+//! the [`Weights`](baton_weights::Weights) it names. Architectures are variants of one decoder
+//! (`decoder.rs`) or one encoder (`encoder.rs`), each in a file of its own under `arch/` that sets what differs; `names.rs` has the
 //! tensor names. A graph looks the same whatever file it came from. The crate knows nothing of the
 //! units that run it.
 //!
@@ -21,6 +21,8 @@
 mod arch;
 mod config;
 mod decoder;
+mod embedding;
+mod encoder;
 mod error;
 mod hyper;
 mod loader;
@@ -32,7 +34,8 @@ mod source;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
-pub use config::{ExpertsConfig, LayerConfig, ModelConfig};
+pub use config::{EncoderConfig, ExpertsConfig, LayerConfig, ModelConfig};
+pub use embedding::{DenseConfig, EmbeddingConfig};
 pub use error::{Error, Result};
 pub use model::{BuildOptions, Model, Quantization};
 pub use rope::{RopeConfig, RopeScaling, RopeTable};

@@ -1,4 +1,4 @@
-//! Finds a decoder's tensors in a file, checks their shapes and hands them to a graph.
+//! Finds a model's tensors in a file, checks their shapes and hands them to a graph.
 
 use std::collections::{HashMap, HashSet};
 
@@ -96,6 +96,23 @@ impl<'a> Loader<'a> {
         };
         check_shape(&tensor, shape)?;
         Ok(Some(self.insert(&canonical, shape, Weight::One(tensor))))
+    }
+
+    /// The rows of a slot's matrix, if the model has one there.
+    pub(crate) fn rows(&self, slot: Slot, layer: usize) -> Option<usize> {
+        let shape = self.source.shape(&self.find(slot, layer, "weight")?)?;
+        shape.first().copied()
+    }
+
+    /// A weight that does not come out of the table of names.
+    pub(crate) fn given(
+        &mut self,
+        canonical: &str,
+        shape: &[usize],
+        tensor: Tensor,
+    ) -> Result<WeightId> {
+        check_shape(&tensor, shape)?;
+        Ok(self.insert(canonical, shape, Weight::One(tensor)))
     }
 
     fn insert(&mut self, canonical: &str, shape: &[usize], weight: Weight) -> WeightId {

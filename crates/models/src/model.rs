@@ -13,7 +13,7 @@ use crate::hyper::{self, Hyper};
 use crate::loader::Loader;
 use crate::names::Slot;
 use crate::source::{Source, TensorSummary};
-use crate::{Error, Result, decoder, rope_keys};
+use crate::{Error, Result, decoder, embedding, encoder, rope_keys};
 
 /// Tensors whose bytes go into the fingerprint, and how many bytes of each.
 const SAMPLED_TENSORS: usize = 16;
@@ -90,6 +90,11 @@ impl Model {
     /// Its hyperparameters.
     pub fn config(&self) -> &ModelConfig {
         &self.config
+    }
+
+    /// Whether it makes vectors of texts instead of continuing them.
+    pub fn is_embedding(&self) -> bool {
+        self.config.embedding.is_some()
     }
 
     /// Its files.
@@ -171,7 +176,12 @@ impl Model {
         if let Some(prepare) = self.family.prepare {
             prepare(&mut loader, &self.config)?;
         }
-        decoder::build(loader, &self.config, options.context)
+        match (&self.config.encoder, &self.config.embedding) {
+            (Some(encoder), Some(head)) => {
+                encoder::build(loader, &self.config, (encoder, head), options.context)
+            }
+            _ => decoder::build(loader, &self.config, options.context),
+        }
     }
 }
 
@@ -195,6 +205,7 @@ fn read_config(h: &Hyper<'_>, family: &Family, source: &Source) -> Result<ModelC
         }
     };
     let mut config = ModelConfig::read(h, vocab, find(Slot::Output).is_some())?;
+    config.embedding = embedding::read(h, source)?;
     (family.configure)(h, &mut config)?;
     rope_keys::with_factors(h, &mut config, source.rope_factors()?)?;
     config.check()?;

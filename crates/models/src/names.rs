@@ -1,11 +1,16 @@
-//! The tensors of a decoder and what each form of file calls them.
+//! The tensors of a model and what each form of file calls them.
 //!
 //! The graph uses the GGUF names for all forms, so a [`Slot`] is named by its GGUF stem.
 
-/// One kind of tensor of a decoder.
+/// One kind of tensor of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Slot {
     TokenEmbd,
+    /// Learned positions of an encoder.
+    PositionEmbd,
+    /// What segments add, in an encoder.
+    TokenTypes,
+    TokenEmbdNorm,
     OutputNorm,
     Output,
     AttnNorm,
@@ -18,6 +23,8 @@ pub(crate) enum Slot {
     AttnKNorm,
     AttnSinks,
     AttnOut,
+    /// The norm of a residual stream behind attention, in an encoder.
+    AttnOutNorm,
     PostAttnNorm,
     FfnNorm,
     FfnGate,
@@ -26,6 +33,8 @@ pub(crate) enum Slot {
     FfnGateUp,
     FfnDown,
     PostFfnNorm,
+    /// The norm at a layer's end, in an encoder.
+    LayerOutNorm,
     Router,
     ExpertsGate,
     ExpertsUp,
@@ -38,6 +47,9 @@ pub(crate) type Table = &'static [(Slot, &'static str)];
 /// What the graph and, but for a few architectures, GGUF files call them.
 pub(crate) const GGUF: Table = &[
     (Slot::TokenEmbd, "token_embd"),
+    (Slot::PositionEmbd, "position_embd"),
+    (Slot::TokenTypes, "token_types"),
+    (Slot::TokenEmbdNorm, "token_embd_norm"),
     (Slot::OutputNorm, "output_norm"),
     (Slot::Output, "output"),
     (Slot::AttnNorm, "blk.{}.attn_norm"),
@@ -49,6 +61,7 @@ pub(crate) const GGUF: Table = &[
     (Slot::AttnKNorm, "blk.{}.attn_k_norm"),
     (Slot::AttnSinks, "blk.{}.attn_sinks"),
     (Slot::AttnOut, "blk.{}.attn_output"),
+    (Slot::AttnOutNorm, "blk.{}.attn_output_norm"),
     (Slot::PostAttnNorm, "blk.{}.post_attention_norm"),
     (Slot::FfnNorm, "blk.{}.ffn_norm"),
     (Slot::FfnGate, "blk.{}.ffn_gate"),
@@ -56,6 +69,7 @@ pub(crate) const GGUF: Table = &[
     (Slot::FfnGateUp, "blk.{}.ffn_gate_up"),
     (Slot::FfnDown, "blk.{}.ffn_down"),
     (Slot::PostFfnNorm, "blk.{}.post_ffw_norm"),
+    (Slot::LayerOutNorm, "blk.{}.layer_output_norm"),
     (Slot::Router, "blk.{}.ffn_gate_inp"),
     (Slot::ExpertsGate, "blk.{}.ffn_gate_exps"),
     (Slot::ExpertsUp, "blk.{}.ffn_up_exps"),
@@ -87,10 +101,10 @@ pub(crate) const CHECKPOINT: Table = &[
     (Slot::ExpertsDown, "layers.{}.mlp.switch_mlp.down_proj"),
 ];
 
-/// Prefixes of the language model in checkpoints: alone, inside multimodal ones,
-/// and without a head.
+/// Prefixes of the language model in checkpoints: alone, inside multimodal ones, without a head, and
+/// an encoder with one.
 pub(crate) const PREFIXES: &[&str] =
-    &["model.", "language_model.model.", "model.language_model.", ""];
+    &["model.", "language_model.model.", "model.language_model.", "", "bert."];
 
 /// The names of one architecture in one form.
 #[derive(Clone, Copy, Debug)]

@@ -87,7 +87,10 @@ impl Source {
             let problem = "has no config.json beside the weights; download it too";
             return Err(no_model(&folder, problem));
         }
-        let has_embedding = |prefix: &&&str| files.has(&format!("{prefix}embed_tokens.weight"));
+        let has_embedding = |prefix: &&&str| {
+            let has = |stem| files.has(&format!("{prefix}{stem}.weight"));
+            has("embed_tokens") || has("embeddings.word_embeddings")
+        };
         let prefix = PREFIXES.iter().find(has_embedding).copied().unwrap_or(PREFIXES[0]);
         Ok(Source::Checkpoint { folder, files, prefix })
     }
@@ -134,18 +137,20 @@ impl Source {
 
     /// Names of the tensors that belong to layers of the language model.
     pub(crate) fn layer_tensors(&self) -> Vec<&str> {
-        let (names, start): (Vec<&str>, String) = match self {
+        let (names, starts): (Vec<&str>, Vec<String>) = match self {
             Source::Gguf(file) => {
-                (file.tensors().iter().map(|t| t.name()).collect(), "blk.".into())
+                (file.tensors().iter().map(|t| t.name()).collect(), vec!["blk.".into()])
             }
             Source::Checkpoint { files, prefix, .. } => {
-                (files.names().collect(), format!("{prefix}layers."))
+                let starts = ["layers.", "encoder.layer"].map(|start| format!("{prefix}{start}"));
+                (files.names().collect(), starts.to_vec())
             }
         };
         // Old files carry the angles of the rotation, which follow from the config.
         let is_table =
             |name: &str| ["rotary_emb", "attn_rot_embd"].iter().any(|t| name.contains(t));
-        names.into_iter().filter(|name| name.starts_with(&start) && !is_table(name)).collect()
+        let in_layer = |name: &str| starts.iter().any(|start| name.starts_with(start));
+        names.into_iter().filter(|name| in_layer(name) && !is_table(name)).collect()
     }
 
     /// What the headers say of every tensor, in file order.

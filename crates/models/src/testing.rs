@@ -1,11 +1,18 @@
-//! Tiny checkpoints with known logits, for tests of this crate and of every unit.
+//! Tiny models for tests: checkpoints with known logits, and models with known answers.
 //!
-//! They lie in `crates/models/tests/golden`, made by the script there: random models of every
-//! architecture, run by transformers in f32.
+//! The checkpoints lie in `crates/models/tests/golden`, made by the script there: random models of
+//! every architecture, run by transformers in f32.
+
+mod successors;
+
+mod embeddings;
 
 use std::path::{Path, PathBuf};
 
 use baton_weights::{GgufFile, GgufWriter, Metadata, Value};
+
+pub use embeddings::{EmbeddedText, EmbeddingGolden, embedding_goldens};
+pub use successors::{CHATML, Successors};
 
 /// One prompt of one golden model file.
 #[derive(Clone, Debug)]

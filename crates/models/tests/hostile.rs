@@ -149,7 +149,7 @@ fn config_json_of_other_architectures() {
         ("gemma3", json!({"sliding_window": 0}), &["sliding_window"]),
         ("gemma3", json!({"sliding_window_pattern": 0}), &["sliding_window_pattern"]),
         ("gemma3", json!({"query_pre_attn_scalar": 0}), &["attention scale"]),
-        ("gemma3", json!({"use_bidirectional_attention": true}), &["bidirectional"]),
+        ("gemma3", json!({"use_bidirectional_attention": true}), &["modules.json"]),
         ("gemma2", json!({"final_logit_softcapping": -1.0}), &["logit soft cap"]),
         ("smollm3", json!({"no_rope_layers": [1, 1]}), &["no_rope_layers"]),
         ("smollm3", json!({"no_rope_layers": [1, 1, 1, 2, 1]}), &["no_rope_layers"]),

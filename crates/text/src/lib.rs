@@ -19,7 +19,7 @@ mod tokenizer;
 
 pub use detokenizer::Detokenizer;
 pub use error::{Error, Result};
-pub use output::{OutputFormat, OutputParser, ParserOptions, Piece, ReasoningTags};
+pub use output::{OutputFormat, OutputParser, ParserOptions, Piece};
 pub use stop::{Emit, StopStrings};
 pub use template::{ChatTemplate, ChatTemplates, Content, Message, RenderOptions, TEMPLATE_THREAD};
 pub use tokenizer::Tokenizer;

@@ -67,16 +67,6 @@ pub struct ParserOptions {
     pub tool_names: Vec<String>,
 }
 
-/// The texts around the reasoning that comes before an answer, as a grammar for the answer needs
-/// them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReasoningTags {
-    /// What begins it, if the model may also answer at once; none if it has begun, or must come.
-    pub open: Option<&'static str>,
-    /// What ends it.
-    pub close: &'static str,
-}
-
 /// How a model writes reasoning and tool calls, found from its chat template.
 #[derive(Clone, Debug)]
 pub struct OutputFormat {
@@ -119,19 +109,22 @@ impl OutputFormat {
         self.begin(rendered_prompt_tail) == Begin::Reasoning
     }
 
-    /// The reasoning that may come between a prompt, of which the end is enough, and the answer;
-    /// none if there can be none.
-    pub fn reasoning_after(&self, rendered_prompt_tail: &str) -> Option<ReasoningTags> {
+    /// The texts around the reasoning in the answer to a prompt, of which the end is enough. The
+    /// first is `None` where the model is certain to reason: its reasoning, which may be short, ends
+    /// with the second. Nothing if there will be no reasoning.
+    pub fn reasoning_around(
+        &self,
+        rendered_prompt_tail: &str,
+    ) -> Option<(Option<&'static str>, &'static str)> {
         if self.is_harmony() {
-            return Some(ReasoningTags { open: None, close: harmony::ANSWER });
+            return Some((None, harmony::FINAL));
         }
         let think = self.think?;
-        let open = match self.begin(rendered_prompt_tail) {
-            Begin::Reasoning => None,
-            Begin::Undecided => Some(think.open),
-            Begin::Text => return None,
-        };
-        Some(ReasoningTags { open, close: think.close })
+        match self.begin(rendered_prompt_tail) {
+            Begin::Text => None,
+            Begin::Reasoning => Some((None, think.close)),
+            Begin::Undecided => Some((Some(think.open), think.close)),
+        }
     }
 
     /// A parser for one answer.

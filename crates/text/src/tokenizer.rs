@@ -114,6 +114,19 @@ impl Tokenizer {
         Ok(ids)
     }
 
+    /// Cuts `ids`, which were encoded with `add_special`, to `most`: at the end of the text, before
+    /// what the model wants behind it. Nothing is cut that the model itself has put around it.
+    pub fn truncate(&self, ids: &mut Vec<u32>, most: usize) {
+        let suffix = &self.specials.suffix;
+        let kept = if ids.ends_with(suffix) { suffix.len() } else { 0 };
+        let start = self.specials.prefix.len();
+        let end = ids.len() - kept;
+        let cut = most.saturating_sub(kept).max(start);
+        if ids.len() > most && cut < end {
+            ids.drain(cut..end);
+        }
+    }
+
     /// A number of tokens that `text` has at least, known without tokenizing it: no token stands for
     /// more than the bytes of the longest one.
     ///

@@ -2,8 +2,19 @@
 
 use crate::program::Home;
 
-const COMMANDS: [&str; 9] =
-    ["run", "pull", "list", "show", "rm", "tokenize", "bench", "doctor", "completions"];
+const COMMANDS: [&str; 11] = [
+    "run",
+    "serve",
+    "embed",
+    "pull",
+    "list",
+    "show",
+    "rm",
+    "tokenize",
+    "bench",
+    "doctor",
+    "completions",
+];
 
 #[test]
 fn help_lists_every_command_and_teaches_by_example() {
@@ -90,6 +101,9 @@ fn wrong_command_lines_exit_with_2() {
         (&["run"], "no prompt"),
         (&["run", "--raw"], "--raw"),
         (&["rm"], "MODEL"),
+        (&["embed"], "embedding model"),
+        (&["embed", "smollm2"], "no text"),
+        (&["embed", "smollm2", "--dimensions", "0", "Hi"], "--dimensions"),
         (&["tokenize", "smollm2"], "TEXT"),
     ] {
         home.run(args).failed(2, part);

@@ -2,12 +2,14 @@
 
 mod bench;
 mod doctor;
+mod embed;
 mod help;
 mod http;
 mod models;
 mod program;
 mod real;
 mod run;
+mod serve;
 mod server;
 mod tiny;
 

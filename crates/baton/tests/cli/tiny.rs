@@ -1,122 +1,21 @@
-//! A model of a few kilobytes whose answers are known: each token has exactly one successor.
-//!
-//! Embeddings are one-hot, attention and feed-forward add nothing, and the output matrix holds the
-//! successors. The last token of a chat's prompt is the line break after `assistant`, so that every
-//! answer is what follows a line break.
+//! Models whose answers are known.
 
-use std::fs::File;
 use std::path::Path;
 
-use baton_weights::gguf::{GgufWriter, Metadata, Strings};
-use baton_weights::{DType, Value};
+use baton_models::testing::Successors;
 
-/// ChatML, as SmolLM2 and Qwen use it.
-pub const TEMPLATE: &str = "{% for message in messages %}\
-    {{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>\\n' }}\
-    {% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
+/// The chat template of these models.
+pub use baton_models::testing::CHATML as TEMPLATE;
 
-/// What [`write_answering`] answers. No character occurs twice, as each has one successor.
+/// What [`write_answering`] answers.
 pub const ANSWER: &str = "Sky blue!";
-
-const END_OF_TEXT: usize = 256;
-const START: usize = 257;
-const END: usize = 258;
-const VOCAB: usize = 260;
-const HEAD: usize = 32;
 
 /// A model that answers [`ANSWER`] to everything.
 pub fn write_answering(path: &Path) {
-    let mut next = ends();
-    let mut last = usize::from(b'\n');
-    for byte in ANSWER.bytes() {
-        next[last] = usize::from(byte);
-        last = usize::from(byte);
-    }
-    write(path, &next);
+    Successors::answering(ANSWER).write(path);
 }
 
 /// A model that writes lines with one `a` and does not end by itself.
 pub fn write_endless(path: &Path) {
-    let mut next = ends();
-    next[usize::from(b'\n')] = usize::from(b'a');
-    next[usize::from(b'a')] = usize::from(b'\n');
-    write(path, &next);
-}
-
-fn ends() -> Vec<usize> {
-    vec![END; VOCAB]
-}
-
-fn write(path: &Path, next: &[usize]) {
-    let mut tensors = Vec::new();
-    let mut add = |name: &str, shape: &[usize], value: &dyn Fn(usize, usize) -> f32| {
-        let cols = *shape.last().unwrap();
-        let rows = shape.iter().product::<usize>() / cols;
-        let values = (0..rows).flat_map(|r| (0..cols).map(move |c| (r, c)));
-        let data: Vec<u8> = values.flat_map(|(r, c)| value(r, c).to_le_bytes()).collect();
-        tensors.push((name.to_owned(), DType::F32, shape.to_vec(), data));
-    };
-    let one = |_, _| 1.0;
-    let zero = |_, _| 0.0;
-    add("token_embd.weight", &[VOCAB, VOCAB], &|r, c| f32::from(u8::from(r == c)));
-    add("output.weight", &[VOCAB, VOCAB], &|r, c| f32::from(u8::from(next[c] == r)));
-    add("output_norm.weight", &[VOCAB], &one);
-    add("blk.0.attn_norm.weight", &[VOCAB], &one);
-    add("blk.0.ffn_norm.weight", &[VOCAB], &one);
-    for name in ["attn_q", "attn_k", "attn_v", "ffn_gate", "ffn_up"] {
-        add(&format!("blk.0.{name}.weight"), &[HEAD, VOCAB], &zero);
-    }
-    for name in ["attn_output", "ffn_down"] {
-        add(&format!("blk.0.{name}.weight"), &[VOCAB, HEAD], &zero);
-    }
-    let heads: Vec<_> = tensors.iter().map(|(n, d, s, _)| (n.clone(), *d, s.clone())).collect();
-    let file = File::create(path).unwrap();
-    let mut writer = GgufWriter::new(file, &metadata(), &heads).unwrap();
-    tensors.iter().for_each(|(_, _, _, data)| writer.tensor(data).unwrap());
-    writer.finish().unwrap();
-}
-
-fn metadata() -> Metadata {
-    let mut tokens = Strings::new();
-    (0..=255).for_each(|byte| tokens.push(&byte_symbol(byte).to_string()));
-    ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "QZ"].iter().for_each(|t| tokens.push(t));
-    assert_eq!(tokens.len(), VOCAB);
-    let mut kinds = vec![1i32; VOCAB];
-    [END_OF_TEXT, START, END].iter().for_each(|&id| kinds[id] = 3);
-    let merges: Strings = ["Q Z"].into_iter().collect();
-    let entries: [(&str, Value); 22] = [
-        ("general.architecture", "llama".into()),
-        ("general.name", "Tiny".into()),
-        ("general.license", "MIT".into()),
-        ("llama.block_count", 1u32.into()),
-        ("llama.context_length", (1u32 << 20).into()),
-        ("llama.embedding_length", (VOCAB as u32).into()),
-        ("llama.feed_forward_length", (HEAD as u32).into()),
-        ("llama.attention.head_count", 1u32.into()),
-        ("llama.attention.head_count_kv", 1u32.into()),
-        ("llama.attention.key_length", (HEAD as u32).into()),
-        ("llama.attention.value_length", (HEAD as u32).into()),
-        ("llama.attention.layer_norm_rms_epsilon", 1e-6f32.into()),
-        ("llama.rope.dimension_count", (HEAD as u32).into()),
-        ("llama.rope.freq_base", 10_000f32.into()),
-        ("tokenizer.ggml.model", "gpt2".into()),
-        ("tokenizer.ggml.pre", "smollm".into()),
-        ("tokenizer.ggml.tokens", tokens.into()),
-        ("tokenizer.ggml.token_type", kinds.into()),
-        ("tokenizer.ggml.merges", merges.into()),
-        ("tokenizer.ggml.bos_token_id", (START as u32).into()),
-        ("tokenizer.ggml.eos_token_id", (END as u32).into()),
-        ("tokenizer.chat_template", TEMPLATE.into()),
-    ];
-    entries.into_iter().collect()
-}
-
-/// The character by which byte-level vocabularies write a byte.
-fn byte_symbol(byte: u8) -> char {
-    let is_printable = |b: u8| matches!(b, b'!'..=b'~' | 0xA1..=0xAC | 0xAE..=0xFF);
-    if is_printable(byte) {
-        return char::from(byte);
-    }
-    let before = (0..byte).filter(|&b| !is_printable(b)).count() as u32;
-    char::from_u32(256 + before).unwrap()
+    Successors::endless().write(path);
 }

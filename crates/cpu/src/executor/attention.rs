@@ -10,8 +10,8 @@ use std::ops::Range;
 use super::spans::{Span, Spans};
 use crate::arena::Slots;
 use crate::disjoint::Disjoint;
-use crate::kernels::attention::{Sums, Tile, attend};
-use crate::kv::{KvPages, LayerLayout, NewRows, PAGE};
+use crate::kernels::attention::{Source, Sums, Tile, attend};
+use crate::kv::{KvPages, NewRows, PAGE, padded};
 use crate::plan::AttentionStep;
 use crate::pool::Pool;
 
@@ -72,8 +72,10 @@ impl AttentionBuffers {
             // The last blocks have the longest past: they go first.
             for first in (0..span.tokens).step_by(block).rev() {
                 let tokens = first..(first + block).min(span.tokens);
-                let seen = step.scoring.visible(span.position + first).start;
-                let pages = seen / PAGE..(span.position + tokens.end).div_ceil(PAGE);
+                let (position, end) = (span.position, span.end());
+                let seen = step.scoring.visible(position + first, end).start
+                    ..step.scoring.visible(position + tokens.end - 1, end).end;
+                let pages = seen.start / PAGE..seen.end.div_ceil(PAGE);
                 let each = SPLIT_PAGES.max(pages.len().div_ceil(MAX_PARTS));
                 let split = span.tokens <= SPLIT_TOKENS && pages.len() > each;
                 for kv_head in 0..step.kv_heads {
@@ -102,14 +104,17 @@ struct Layer<'a> {
     step: &'a AttentionStep,
     spans: &'a Spans,
     slots: &'a Slots<'a>,
-    layout: LayerLayout,
+    kv: &'a KvPages,
     group: usize,
+    /// Floats from the sums of one row to the next.
+    stride: usize,
     /// Floats of one part.
     part_len: usize,
     queries: &'a [f32],
+    new: NewRows<'a>,
 }
 
-/// Appends the new keys and values and attends.
+/// Appends the new keys and values, where there is a cache, and attends.
 pub(super) fn run(
     pool: &Pool,
     step: &AttentionStep,
@@ -118,25 +123,32 @@ pub(super) fn run(
     kv: &mut KvPages,
     buffers: &mut AttentionBuffers,
 ) {
-    store(pool, step, spans, slots, kv, buffers);
+    let rows = spans.positions.len();
+    let (key_stride, value_stride) = (step.k.stride, step.v.stride);
+    // SAFETY: nobody writes to queries, keys and values during this step.
+    let (queries, keys, values) = unsafe {
+        (slots.read(&step.q, rows), slots.read(&step.k, rows), slots.read(&step.v, rows))
+    };
+    let new = NewRows { keys, key_stride, values, value_stride };
+    if let Some(layer) = step.layer {
+        store(pool, layer, spans, &new, kv, buffers);
+    }
     buffers.plan(step, spans);
-    let (layout, group) = (kv.layer(step.layer), step.heads / step.kv_heads);
-    let part_len = SPLIT_TOKENS * group * (layout.stride + 2);
+    let (stride, group) = (padded(step.head_dim), step.heads / step.kv_heads);
+    let part_len = SPLIT_TOKENS * group * (stride + 2);
     let count = buffers.joins.last().map_or(0, |join| join.parts.end);
     if buffers.parts.len() < count * part_len {
         buffers.parts.resize(count * part_len, 0.0);
     }
-    // SAFETY: nobody writes to the queries during this step.
-    let queries = unsafe { slots.read(&step.q, spans.positions.len()) };
-    let layer = Layer { step, spans, slots, layout, group, part_len, queries };
+    let kv = &*kv;
+    let layer = Layer { step, spans, slots, kv, group, stride, part_len, queries, new };
     let AttentionBuffers { tasks, joins, parts, .. } = buffers;
     let positions: usize = spans.list.iter().map(|span| span.tokens * span.end()).sum();
     let parts = Disjoint::new(parts);
-    let kv = &*kv;
     in_parallel(pool, tasks.len(), positions * step.heads, |task| {
-        layer.attend(pool, kv, &tasks[task], &parts);
+        layer.attend(pool, &tasks[task], &parts);
     });
-    in_parallel(pool, joins.len(), count * group * layout.stride / 32, |join| {
+    in_parallel(pool, joins.len(), count * group * stride / 32, |join| {
         // SAFETY: all tasks are done, nobody writes to the parts any more.
         layer.join(&joins[join], |range| unsafe { parts.read(range) });
     });
@@ -153,9 +165,9 @@ fn in_parallel(pool: &Pool, tasks: usize, work: usize, f: impl Fn(usize) + Sync)
 /// Writes the new keys and values, one page to a task.
 fn store(
     pool: &Pool,
-    step: &AttentionStep,
+    layer: usize,
     spans: &Spans,
-    slots: &Slots<'_>,
+    new: &NewRows<'_>,
     kv: &mut KvPages,
     buffers: &mut AttentionBuffers,
 ) {
@@ -164,14 +176,9 @@ fn store(
     for (index, span) in spans.list.iter().enumerate() {
         writes.extend(span.new_pages().map(|page| (index, page)));
     }
-    let rows = spans.positions.len();
-    let (key_stride, value_stride) = (step.k.stride, step.v.stride);
-    // SAFETY: nobody writes to keys and values during this step.
-    let (keys, values) = unsafe { (slots.read(&step.k, rows), slots.read(&step.v, rows)) };
-    let new = NewRows { keys, key_stride, values, value_stride };
-    let layout = kv.layer(step.layer);
+    let layout = kv.layer(layer);
     let pages = kv.share();
-    in_parallel(pool, writes.len(), rows * step.kv_heads * 8, |write| {
+    in_parallel(pool, writes.len(), spans.positions.len() * layout.kv_heads * 8, |write| {
         let (index, page) = writes[write];
         let span = &spans.list[index];
         let first = span.position.max(page * PAGE);
@@ -180,31 +187,37 @@ fn store(
         let id = spans.table(span)[page];
         // SAFETY: a page that is written to belongs to one sequence alone, and a sequence occurs
         // once in a batch; so each task has its own page.
-        unsafe { pages.write(pool.isa(), id, &layout, first - page * PAGE, rows, &new) };
+        unsafe { pages.write(pool.isa(), id, &layout, first - page * PAGE, rows, new) };
     });
 }
 
 impl Layer<'_> {
-    fn attend(&self, pool: &Pool, kv: &KvPages, task: &Task, parts: &Disjoint<'_, f32>) {
-        let Layer { step, spans, layout, group, .. } = self;
+    fn attend(&self, pool: &Pool, task: &Task, parts: &Disjoint<'_, f32>) {
+        let Layer { step, spans, group, .. } = self;
         let span = &spans.list[task.span];
         let heads = task.kv_head * group..(task.kv_head + 1) * group;
         let first_row = span.row + task.tokens.start;
         let position = span.position + task.tokens.start;
-        let seen = step.scoring.visible(position).start;
+        let seen = step.scoring.visible(position, span.end()).start;
+        let source = match step.layer {
+            Some(layer) => {
+                Source::Pages { kv: self.kv, layer: self.kv.layer(layer), table: spans.table(span) }
+            }
+            None => Source::Rows { new: self.new, first: span.row },
+        };
         // The sink counts once: with the part that has the first page.
         let has_sink = !step.sinks.is_empty() && task.pages.start == seen / PAGE;
         let tile = Tile {
             scoring: step.scoring,
-            kv,
-            layer: *layout,
+            source,
             kv_head: task.kv_head,
-            table: spans.table(span),
+            head_dim: step.head_dim,
             pages: task.pages.clone(),
             position,
             tokens: task.tokens.len(),
+            end: span.end(),
             group: *group,
-            queries: &self.queries[first_row * step.q.stride + heads.start * layout.head_dim..],
+            queries: &self.queries[first_row * step.q.stride + heads.start * step.head_dim..],
             query_stride: step.q.stride,
             sinks: has_sink.then(|| &step.sinks[heads.clone()]),
         };
@@ -225,10 +238,10 @@ impl Layer<'_> {
 
     /// Divides the sums by their totals: the result of a block.
     fn store(&self, span: &Span, kv_head: usize, tokens: &Range<usize>, sums: &Sums) {
-        let dim = self.layout.head_dim;
+        let dim = self.step.head_dim;
         for row in 0..sums.max.len() {
             let out = self.head_out(span, kv_head, tokens, row);
-            let values = &sums.values[row * self.layout.stride..][..dim];
+            let values = &sums.values[row * self.stride..][..dim];
             let factor = 1.0 / sums.total[row];
             out.iter_mut().zip(values).for_each(|(out, value)| *out = value * factor);
         }
@@ -244,7 +257,7 @@ impl Layer<'_> {
         row: usize,
     ) -> &mut [f32] {
         let (token, head) = (row / self.group, row % self.group);
-        let dim = self.layout.head_dim;
+        let dim = self.step.head_dim;
         let mut view = self.step.out;
         view.offset += (kv_head * self.group + head) * dim;
         view.cols = dim;
@@ -255,7 +268,7 @@ impl Layer<'_> {
     /// Joins the parts of a block; `part` gives elements of the buffer of parts.
     fn join<'b>(&self, join: &Join, part: impl Fn(Range<usize>) -> &'b [f32]) {
         let rows = join.tokens.len() * self.group;
-        let (stride, dim) = (self.layout.stride, self.layout.head_dim);
+        let (stride, dim) = (self.stride, self.step.head_dim);
         let span = &self.spans.list[join.span];
         let number = |index: usize, at: usize| {
             let at = index * self.part_len + at;

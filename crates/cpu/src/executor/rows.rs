@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use baton_graph::{Lookup, Pooling};
+
 use super::spans::Spans;
 use crate::arena::Slots;
 use crate::disjoint::Disjoint;
@@ -70,8 +72,13 @@ unsafe fn apply(pool: &Pool, op: &RowOp, row: usize, context: &Context<'_>) {
     // SAFETY: as above.
     let to = unsafe { slots.row(out, row) };
     match op {
-        RowOp::Embed { table, scale, .. } => {
-            table.dequantize_row(context.spans.tokens[row] as usize, to);
+        RowOp::Embed { table, lookup, scale, .. } => {
+            let index = match *lookup {
+                Lookup::Token => context.spans.tokens[row] as usize,
+                Lookup::Position => context.spans.positions[row],
+                Lookup::Row(index) => index,
+            };
+            table.dequantize_row(index, to);
             if *scale != 1.0 {
                 pointwise::unary(isa, pointwise::Unary::Scale(*scale), None, to);
             }
@@ -125,5 +132,26 @@ pub(super) fn select(x: &View, out: &View, wanted: &[usize], slots: &Slots<'_>) 
     for (to, &from) in wanted.iter().enumerate() {
         // SAFETY: only this thread runs, and the two lie in different slots.
         unsafe { slots.row(out, to).copy_from_slice(slots.read_row(x, from)) };
+    }
+}
+
+/// Makes one vector of the rows of a span for each row that is wanted of it.
+pub(super) fn pool(how: Pooling, x: &View, out: &View, spans: &Spans, slots: &Slots<'_>) {
+    for (to, origin) in spans.origins.iter().enumerate() {
+        let span = &spans.list[origin.span];
+        let rows = match how {
+            Pooling::Mean => span.row..span.row + span.tokens,
+            Pooling::First => span.row..span.row + 1,
+            Pooling::Last => span.row + span.tokens - 1..span.row + span.tokens,
+        };
+        let share = 1.0 / rows.len() as f32;
+        // SAFETY: only this thread runs, and the two lie in different slots.
+        let to = unsafe { slots.row(out, to) };
+        to.fill(0.0);
+        for row in rows {
+            // SAFETY: as above.
+            let from = unsafe { slots.read_row(x, row) };
+            to.iter_mut().zip(from).for_each(|(to, from)| *to += share * from);
+        }
     }
 }

@@ -1,5 +1,5 @@
-//! Attention of a block of queries over pages of keys and values, with the softmax computed page by
-//! page (Milakov and Gimelshein 2018, arXiv:1805.02867): no score matrix is ever stored.
+//! Attention of a block of queries over keys and values, with the softmax computed page by page
+//! (Milakov and Gimelshein 2018, arXiv:1805.02867): no score matrix is ever stored.
 //!
 //! All query heads that share a key-value head are rows of one block, so that keys and values are
 //! read once for them.
@@ -12,7 +12,7 @@ use std::ops::Range;
 use baton_graph::{KvType, PageId};
 
 use crate::isa::Isa;
-use crate::kv::{HeadPage, KvPages, LayerLayout, PAGE, quant};
+use crate::kv::{HeadPage, KvPages, LayerLayout, NewRows, PAGE, padded, quant};
 use crate::simd::{self, Kernel, Map, Simd, dispatch};
 use products::{accumulate, scores, widen};
 
@@ -26,31 +26,54 @@ pub(crate) struct Scoring {
     pub(crate) scale: f32,
     /// Soft cap of the scores.
     pub(crate) softcap: Option<f32>,
-    /// Positions that a token sees, itself included.
+    /// Positions that a token sees to either side, itself included.
     pub(crate) window: Option<usize>,
+    /// Whether a token sees what comes after it.
+    pub(crate) both_ways: bool,
 }
 
 impl Scoring {
-    /// Positions that the token at `position` sees.
+    /// Positions that the token at `position` sees in a sequence of `end` tokens.
     #[inline]
-    pub(crate) fn visible(&self, position: usize) -> Range<usize> {
-        self.window.map_or(0, |window| (position + 1).saturating_sub(window))..position + 1
+    pub(crate) fn visible(&self, position: usize, end: usize) -> Range<usize> {
+        let first = self.window.map_or(0, |window| (position + 1).saturating_sub(window));
+        let last = match (self.both_ways, self.window) {
+            (false, _) => position + 1,
+            (true, None) => end,
+            (true, Some(window)) => position.saturating_add(window).min(end),
+        };
+        first..last
     }
+}
+
+/// Where keys and values are.
+#[derive(Clone, Copy)]
+pub(crate) enum Source<'a> {
+    /// In a cache.
+    Pages {
+        kv: &'a KvPages,
+        layer: LayerLayout,
+        /// All pages of the sequence.
+        table: &'a [PageId],
+    },
+    /// In the rows of the pass itself, those of a text from `first` on; what is called a page is
+    /// then any [`PAGE`] tokens of the text.
+    Rows { new: NewRows<'a>, first: usize },
 }
 
 /// Consecutive tokens' queries for one key-value head, and the pages they are to look at.
 pub(crate) struct Tile<'a> {
     pub(crate) scoring: Scoring,
-    pub(crate) kv: &'a KvPages,
-    pub(crate) layer: LayerLayout,
+    pub(crate) source: Source<'a>,
     pub(crate) kv_head: usize,
-    /// All pages of the sequence.
-    pub(crate) table: &'a [PageId],
-    /// Those to read.
+    pub(crate) head_dim: usize,
+    /// The pages to read, by their index in the sequence.
     pub(crate) pages: Range<usize>,
     /// Position of the first token.
     pub(crate) position: usize,
     pub(crate) tokens: usize,
+    /// Tokens of the sequence.
+    pub(crate) end: usize,
     /// Query heads of the key-value head.
     pub(crate) group: usize,
     /// The first token's queries for the head, side by side; further tokens follow by the stride.
@@ -87,7 +110,7 @@ thread_local! {
 /// Attends and hands the sums to `finish`.
 pub(crate) fn attend<R>(isa: Isa, tile: &Tile<'_>, finish: impl FnOnce(&Sums) -> R) -> R {
     let rows = tile.tokens * tile.group;
-    let (dim, stride) = (tile.layer.head_dim, tile.layer.stride);
+    let (dim, stride) = (tile.head_dim, padded(tile.head_dim));
     SCRATCH.with_borrow_mut(|scratch| {
         let Scratch { sums, queries, scores, keys, values } = scratch;
         for (buffer, len) in [
@@ -138,10 +161,11 @@ impl Kernel for Attend<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let Attend { tile, sums, queries, scores: score, keys, values } = self;
-        let Tile { scoring, layer, tokens, group, position, .. } = *tile;
-        let (dim, stride) = (layer.head_dim, layer.stride);
+        let Tile { scoring, tokens, group, position, .. } = *tile;
+        let stride = padded(tile.head_dim);
         let rows = tokens * group;
-        let seen = scoring.visible(position).start..position + tokens;
+        let seen = scoring.visible(position, tile.end).start
+            ..scoring.visible(position + tokens - 1, tile.end).end;
         for index in tile.pages.clone() {
             let start = index * PAGE;
             // Within the page: tokens that some row sees, and whole vectors around them.
@@ -151,26 +175,13 @@ impl Kernel for Attend<'_> {
                 continue;
             }
             let cols = end.next_multiple_of(32).min(PAGE);
-            let HeadPage { keys: half_keys, values: half_values } =
-                tile.kv.head(tile.table[index], &layer, tile.kv_head);
-            let widened = layer.kind != KvType::F16 || rows >= WIDEN_ROWS;
-            if layer.kind != KvType::F16 {
-                quant::keys(layer.kind, half_keys, cols, keys);
-                quant::values(layer.kind, half_values, first..end, stride, values);
-            } else if widened {
-                for d in 0..dim {
-                    widen(s, &half_keys[d * PAGE..][..cols], &mut keys[d * PAGE..][..cols]);
-                }
-                let used = first * stride..end * stride;
-                widen(s, &half_values[used.clone()], &mut values[used]);
-            }
-            if widened {
-                scores(s, queries, keys, cols, score);
-            } else {
-                scores(s, queries, half_keys, cols, score);
+            let half = tile.load(s, index, cols, first..end, keys, values);
+            match half {
+                None => scores(s, queries, keys, cols, score),
+                Some(half) => scores(s, queries, half.keys, cols, score),
             }
             for row in 0..rows {
-                let visible = scoring.visible(position + row / group);
+                let visible = scoring.visible(position + row / group, tile.end);
                 let visible = visible.start.saturating_sub(start).min(PAGE)
                     ..visible.end.saturating_sub(start).min(PAGE);
                 let score = &mut score[row * PAGE..][..cols];
@@ -186,12 +197,60 @@ impl Kernel for Attend<'_> {
                     scale(s, factor, &mut sums.values[row * stride..][..stride]);
                 }
             }
-            if widened {
-                accumulate(s, score, first..end, values, stride, &mut sums.values);
-            } else {
-                accumulate(s, score, first..end, half_values, stride, &mut sums.values);
+            match half {
+                None => accumulate(s, score, first..end, values, stride, &mut sums.values),
+                Some(half) => {
+                    accumulate(s, score, first..end, half.values, stride, &mut sums.values);
+                }
             }
         }
+    }
+}
+
+impl Tile<'_> {
+    /// Widens page `index` of keys and values, as far as it is used: of the keys the first `cols`
+    /// tokens, of the values those in `used`. A page of f16 that is worth no such trouble is returned
+    /// as it is.
+    #[inline(always)]
+    fn load<S: Simd>(
+        &self,
+        s: S,
+        index: usize,
+        cols: usize,
+        used: Range<usize>,
+        keys: &mut [f32],
+        values: &mut [f32],
+    ) -> Option<HeadPage<'_>> {
+        let (dim, stride) = (self.head_dim, padded(self.head_dim));
+        let (kv, layer, table) = match self.source {
+            Source::Pages { kv, layer, table } => (kv, layer, table),
+            Source::Rows { new, first } => {
+                // Keys of other tokens stay what they were; nobody sees their scores.
+                let offset = self.kv_head * dim;
+                for at in used {
+                    let row = first + index * PAGE + at;
+                    let key = &new.keys[row * new.key_stride + offset..][..dim];
+                    key.iter().enumerate().for_each(|(d, &key)| keys[d * PAGE + at] = key);
+                    let value = &new.values[row * new.value_stride + offset..][..dim];
+                    values[at * stride..][..dim].copy_from_slice(value);
+                }
+                return None;
+            }
+        };
+        let half = kv.head(table[index], &layer, self.kv_head);
+        if layer.kind != KvType::F16 {
+            quant::keys(layer.kind, half.keys, cols, keys);
+            quant::values(layer.kind, half.values, used, stride, values);
+        } else if self.tokens * self.group >= WIDEN_ROWS {
+            for d in 0..dim {
+                widen(s, &half.keys[d * PAGE..][..cols], &mut keys[d * PAGE..][..cols]);
+            }
+            let used = used.start * stride..used.end * stride;
+            widen(s, &half.values[used.clone()], &mut values[used]);
+        } else {
+            return Some(half);
+        }
+        None
     }
 }
 

@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use baton_graph::{
-    Attention, Dim, ExecError, Gate, Graph, Linear, Moe, Node, Op, Rope, ValueId, WeightId,
+    Attention, Dim, ExecError, Gate, Graph, Linear, Lookup, Moe, Node, Op, Rope, Scope, ValueId,
+    WeightId,
 };
 use baton_weights::Weights;
 
@@ -12,6 +13,7 @@ use super::{
     AttentionStep, Height, LOGITS, MoeStep, Plan, Product, RopeTable, RowOp, Step, View, Work,
     unsupported,
 };
+use crate::kernels::attention::Scoring;
 use crate::kernels::pointwise::{Binary, Unary, has_activation};
 
 /// Plans the steps; views name roots instead of slots.
@@ -29,6 +31,7 @@ pub(super) fn lower(graph: &Graph, weights: &Weights, fuse: bool) -> Result<Plan
         slot_widths: Vec::new(),
         vocab: graph.vocab(),
         input_vocab: usize::MAX,
+        whole_texts: graph.needs_whole_texts(),
         weight_bytes: resolved.stored_bytes(),
     };
     let views = vec![None; graph.values().len()];
@@ -147,9 +150,10 @@ impl Lower<'_> {
         let input = |i: usize| node.inputs[i];
         let unary = |f| (f, input(0));
         let out = match &node.op {
-            Op::Embedding { table, scale } => {
-                let (table, scale, out) = (self.embedding(*table)?, *scale, self.fresh(node));
-                self.push_row(node, height, RowOp::Embed { table, scale, out });
+            Op::Embedding { table, scale, lookup } => {
+                let (lookup, scale, out) = (*lookup, *scale, self.fresh(node));
+                let table = self.embedding(*table, lookup)?;
+                self.push_row(node, height, RowOp::Embed { table, lookup, scale, out });
                 out
             }
             Op::RmsNorm(norm) => {
@@ -199,6 +203,11 @@ impl Lower<'_> {
                 self.push(node, Work::Select { x, out });
                 out
             }
+            Op::Pool(how) => {
+                let (x, out) = (self.view(input(0))?, self.fresh(node));
+                self.push(node, Work::Pool { how: *how, x, out });
+                out
+            }
             other => {
                 let what = format!("node {:?}, {other:?}", node.name);
                 return Err(unsupported(what, "use a newer version or another unit"));
@@ -208,9 +217,15 @@ impl Lower<'_> {
         Ok(())
     }
 
-    fn embedding(&mut self, table: WeightId) -> Result<baton_weights::Tensor, ExecError> {
+    fn embedding(
+        &mut self,
+        table: WeightId,
+        lookup: Lookup,
+    ) -> Result<baton_weights::Tensor, ExecError> {
         let table = self.weights.tensor(table)?.clone();
-        self.plan.input_vocab = self.plan.input_vocab.min(table.rows());
+        if lookup == Lookup::Token {
+            self.plan.input_vocab = self.plan.input_vocab.min(table.rows());
+        }
         Ok(table)
     }
 
@@ -311,15 +326,21 @@ impl Lower<'_> {
     fn attention(&mut self, node: &Node, attention: &Attention) -> Result<View, ExecError> {
         let [q, k, v] = [0, 1, 2].map(|i| self.view(node.inputs[i]));
         let (q, k, v, out) = (q?, k?, v?, self.fresh(node));
+        let layer = match attention.scope {
+            Scope::Past(state) => Some(state.index()),
+            Scope::Text => None,
+        };
+        let &Attention { heads, kv_heads, head_dim, scale, softcap, window, .. } = attention;
         let step = AttentionStep {
             q,
             k,
             v,
             out,
-            layer: attention.state.index(),
-            heads: attention.heads,
-            kv_heads: attention.kv_heads,
-            scoring: attention.into(),
+            layer,
+            heads,
+            kv_heads,
+            head_dim,
+            scoring: Scoring { scale, softcap, window, both_ways: layer.is_none() },
             sinks: self.weights.floats(attention.sinks)?,
         };
         self.push(node, Work::Attention(step));

@@ -14,8 +14,6 @@ const MAX_SCHEMA: usize = 1 << 20;
 const MAX_DEPTH: usize = 128;
 /// Bytes of a Lark grammar.
 const MAX_LARK: usize = 1 << 18;
-/// Brackets that may be open at a time in a Lark grammar.
-const MAX_BRACKETS: usize = 200;
 /// Escapes such as `\w` in a Lark grammar; one stands for hundreds of ranges.
 const MAX_CLASSES: usize = 8192;
 /// Bytes of a regular expression, alone or in a schema.
@@ -60,7 +58,6 @@ pub(super) fn check(grammar: &Grammar) -> Result<()> {
         }
         Grammar::Lark(lark) => {
             at_most(what, lark.len(), MAX_LARK, "bytes")?;
-            at_most(what, deepest(lark), MAX_BRACKETS, "brackets within each other")?;
             at_most(what, classes(lark), MAX_CLASSES, "character classes")
         }
     }
@@ -104,21 +101,6 @@ fn check_schema(schema: &Value) -> Result<()> {
         at_most(what, size, MAX_SCHEMA, "bytes or more")?;
     }
     Ok(())
-}
-
-/// The most brackets that are open at a time, those in strings and expressions included.
-fn deepest(text: &str) -> usize {
-    let (mut open, mut deepest) = (0usize, 0);
-    for byte in text.bytes() {
-        match byte {
-            b'(' | b'[' | b'{' => open += 1,
-            b')' | b']' | b'}' => open = open.saturating_sub(1),
-            // A rule ends with its line, unless a bracket or a bar continues it.
-            _ => {}
-        }
-        deepest = deepest.max(open);
-    }
-    deepest
 }
 
 /// Backslashes that a text ends with.

@@ -1,5 +1,7 @@
 //! The sampling defaults that a model brings along.
 
+use std::collections::BTreeMap;
+
 use baton_weights::{Metadata, Value};
 use serde_json::Value as Json;
 
@@ -41,6 +43,21 @@ impl Sampling {
             ..Sampling::default()
         }
         .without_nonsense("the GGUF metadata")
+    }
+
+    /// Defaults by their names, as a catalog of models has them: `temperature`, `top_k`, `top_p`,
+    /// `min_p` and `repeat_penalty`. Other names and values that make no sense are left out.
+    pub fn from_names(values: &BTreeMap<String, f64>) -> Sampling {
+        let number = |name: &str| values.get(name).map(|&value| value as f32);
+        Sampling {
+            temperature: number("temperature"),
+            top_k: number("top_k").map(|k| k as usize),
+            top_p: number("top_p"),
+            min_p: number("min_p"),
+            repeat_penalty: number("repeat_penalty"),
+            ..Sampling::default()
+        }
+        .without_nonsense("the catalog")
     }
 
     /// Each option by itself, kept if it can be used: a model with one bad default still runs.
@@ -98,6 +115,14 @@ mod tests {
         let config = serde_json::json!({ "temperature": -3, "top_p": 7.0, "top_k": 5 });
         let expected = Sampling { top_k: Some(5), ..Sampling::default() };
         assert_eq!(Sampling::from_generation_config(&config), expected);
+    }
+
+    #[test]
+    fn names_of_a_catalog_are_read() {
+        let values = [("temperature", 0.6), ("top_k", 20.0), ("top_p", 7.0), ("other", 1.0)];
+        let values = values.map(|(name, value)| (name.to_owned(), value)).into();
+        let expected = Sampling { temperature: Some(0.6), top_k: Some(20), ..Sampling::default() };
+        assert_eq!(Sampling::from_names(&values), expected);
     }
 
     #[test]

@@ -1,11 +1,31 @@
 //! Operations on single elements and single rows.
 
 use super::{Matrix, Place};
-use crate::{Activation, Gate, RmsNorm, Rope, RopeLayout};
+use crate::{Activation, Gate, Pooling, RmsNorm, Rope, RopeLayout};
 
 pub(super) fn select(x: &Matrix, rows: &[usize]) -> Matrix {
     let data = rows.iter().flat_map(|&r| x.row(r).iter().copied()).collect();
     Matrix { cols: x.cols, data }
+}
+
+/// One vector for each of `spans`, the rows from one number up to another.
+pub(super) fn pool(
+    how: Pooling,
+    x: &Matrix,
+    spans: impl Iterator<Item = (usize, usize)>,
+) -> Matrix {
+    let mut out = Matrix { cols: x.cols, data: Vec::new() };
+    for (first, end) in spans {
+        match how {
+            Pooling::First => out.data.extend_from_slice(x.row(first)),
+            Pooling::Last => out.data.extend_from_slice(x.row(end - 1)),
+            Pooling::Mean => out.data.extend((0..x.cols).map(|col| {
+                let sum: f64 = (first..end).map(|row| f64::from(x.row(row)[col])).sum();
+                (sum / (end - first) as f64) as f32
+            })),
+        }
+    }
+    out
 }
 
 pub(super) fn slice(x: &Matrix, offset: usize, len: usize) -> Matrix {
@@ -135,7 +155,8 @@ mod tests {
             let inv_freq = vec![std::f32::consts::FRAC_PI_2, 0.0].into();
             let spec = Rope { head_dim: 5, layout, inv_freq, magnitude: 2.0 };
             let x = Matrix { cols: 5, data: vec![1.0, 2.0, 3.0, 4.0, 5.0] };
-            let place = Place { seq: crate::SeqId(0), position: 1 };
+            let seq = crate::SeqId(0);
+            let place = Place { token: 0, seq, position: 1, rows: (0, 1) };
             rope(&spec, &x, &[place]).data.iter().map(|v| v.round()).collect::<Vec<_>>()
         };
         assert_eq!(rotate(RopeLayout::Half), [-6.0, 4.0, 2.0, 8.0, 5.0]);

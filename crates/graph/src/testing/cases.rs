@@ -1,8 +1,8 @@
 //! The list of graphs that the conformance suite runs.
 
 use crate::{
-    Activation, Attention, Gate, Graph, GraphBuilder, GraphError, Linear, LinearPart, Moe,
-    MoeBiases, Op, RmsNorm, Rope, RopeLayout, Routing, ValueId,
+    Activation, Attention, Gate, Graph, GraphBuilder, GraphError, Linear, LinearPart, Lookup, Moe,
+    MoeBiases, Op, RmsNorm, Rope, RopeLayout, Routing, Scope, ValueId,
 };
 
 use super::Tiny;
@@ -68,6 +68,13 @@ impl Cases {
 
     fn rows(&mut self) {
         self.add("embedding", 33, 1.0, |_, x| Ok(x));
+        for lookup in [Lookup::Position, Lookup::Row(3)] {
+            self.add(format!("embedding by {lookup:?}"), 33, 1.0, |b, x| {
+                let table = b.weight("positions", &[200, 33]);
+                let y = b.lookup("f", table, lookup)?;
+                b.add("sum", x, y)
+            });
+        }
         for width in [8, 33, 64, 100, 576] {
             for (offset, weighted) in [(0.0, true), (1.0, true), (0.0, false)] {
                 let name = format!("rms_norm of {width}, offset {offset}, gain {weighted}");
@@ -222,7 +229,7 @@ impl Cases {
             let rope = rope(head_dim, head_dim / 4, RopeLayout::Half, 1.0);
             let (q, k) = (b.rope("q_rope", q, rope.clone())?, b.rope("k_rope", k, rope)?);
             let attention = Attention {
-                state: b.kv_state(kv_heads, head_dim, window),
+                scope: Scope::Past(b.kv_state(kv_heads, head_dim, window)),
                 heads,
                 kv_heads,
                 head_dim,
@@ -282,7 +289,7 @@ impl Cases {
     }
 }
 
-fn rope(head_dim: usize, pairs: usize, layout: RopeLayout, magnitude: f32) -> Rope {
+pub(super) fn rope(head_dim: usize, pairs: usize, layout: RopeLayout, magnitude: f32) -> Rope {
     let inv_freq: Vec<f32> = (0..pairs).map(|i| 1000f32.powf(-(i as f32) / pairs as f32)).collect();
     Rope { head_dim, layout, inv_freq: inv_freq.into(), magnitude }
 }

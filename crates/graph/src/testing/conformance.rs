@@ -7,6 +7,7 @@ use crate::{Batch, Executor, Graph, Limits, Logits, Rows, SeqId, Span, Unit, ref
 use baton_weights::{DType, Tensor, Weight, Weights};
 
 use super::cases::{operation_cases, tiny_cases};
+pub use super::texts::whole_texts;
 use super::{Tiny, random_tokens, random_weights};
 
 /// How far a unit's results may lie from the reference.

@@ -10,7 +10,7 @@ use crate::download::{Want, download, verify};
 use crate::hf::{self, RemoteFile, cache};
 use crate::http::Client;
 use crate::names::folder_name;
-use crate::part::{Part, sync_folder};
+use crate::part::Part;
 use crate::reference::url_file_name;
 use crate::{
     Entry, Error, Event, HfRef, Progress, Reference, Result, Sha256, Source, SourceFailure, pypi,
@@ -228,8 +228,8 @@ impl Fetcher<'_> {
                 return Ok(None);
             }
             let size = cached.file.size.unwrap_or(0);
-            progress.event(Event::Done { file: &name, size });
             let sha256 = sha256.or(cached.file.sha256);
+            progress.event(Event::Done { file: &name, size, verified: sha256.is_some() });
             files.push(ManifestFile { name, size, sha256, external: Some(cached.path) });
         }
         Ok(Some(files))
@@ -301,7 +301,8 @@ impl Fetcher<'_> {
         }
         let (size, digest) = (part.len(), part.digest());
         part.land(&store.blob(&digest))?;
-        progress.event(Event::Done { file: want.file, size });
+        let verified = want.sha256.is_some();
+        progress.event(Event::Done { file: want.file, size, verified });
         Ok(done(size, digest))
     }
 
@@ -326,19 +327,7 @@ impl Fetcher<'_> {
             return Ok(None);
         }
         let manifest = Manifest::new(name.into(), spelled.into(), files);
-        let scratch = store.scratch()?;
-        let (new, old) = (scratch.path().join("new"), scratch.path().join("old"));
-        std::fs::create_dir(&new).map_err(Error::io("create", &new))?;
-        manifest.write(&new)?;
-        sync_folder(Some(&new));
-        store.subfolder("models")?;
-        let folder = store.folder(name);
-        if folder.exists() {
-            // A broken earlier copy, or `installed` would have found it.
-            std::fs::rename(&folder, &old).map_err(Error::io("replace", &folder))?;
-        }
-        std::fs::rename(&new, &folder).map_err(Error::io("move a model to", &folder))?;
-        sync_folder(folder.parent());
+        let folder = store.place(&manifest)?;
         Ok(Some(manifest.model(&folder)))
     }
 }

@@ -73,6 +73,7 @@ fn model(path: &Path, folder: &Path, files: Vec<LocalFile>) -> LocalModel {
         files,
         source: None,
         fetched_at: None,
+        custom: None,
         complete: true,
     }
 }

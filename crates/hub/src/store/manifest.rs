@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::local::entry_point;
-use super::{LocalFile, LocalModel};
+use super::{Custom, LocalFile, LocalModel};
+use crate::hf::select::is_module_file;
 use crate::names::safe_file_name;
 use crate::{Error, Result, Sha256};
 
@@ -28,6 +29,9 @@ pub(super) struct Manifest {
     pub fetched_at: u64,
     /// In the order in which a loader wants them.
     pub files: Vec<ManifestFile>,
+    /// Settings of a model that the user made from another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub custom: Option<Custom>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,7 +47,7 @@ impl Manifest {
     pub(super) fn new(name: String, source: String, files: Vec<ManifestFile>) -> Self {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let fetched_at = now.map_or(0, |elapsed| elapsed.as_secs());
-        Self { version: VERSION, name, source, fetched_at, files }
+        Self { version: VERSION, name, source, fetched_at, files, custom: None }
     }
 
     pub(super) fn read(folder: &Path) -> Result<Self> {
@@ -64,7 +68,8 @@ impl Manifest {
             return Err(bad("it lists no files".into()));
         }
         for file in &manifest.files {
-            if safe_file_name(&file.name, "the manifest")? != file.name || file.name == FILE {
+            let plain = safe_file_name(&file.name, "the manifest")? == file.name;
+            if !(plain || is_module_file(&file.name)) || file.name == FILE {
                 return Err(bad(format!("{:?} is no file name", file.name)));
             }
         }
@@ -74,10 +79,15 @@ impl Manifest {
     /// Fills `folder` with this manifest and a link to each file.
     pub(super) fn write(&self, folder: &Path) -> Result<()> {
         for file in &self.files {
-            let blob = |digest: Sha256| Path::new(BLOBS).join(digest.to_string());
+            let nested = is_module_file(&file.name);
+            let blobs = if nested { Path::new("..").join(BLOBS) } else { BLOBS.into() };
+            let blob = |digest: Sha256| blobs.join(digest.to_string());
             // A file of the store has a digest; one without is in the Hugging Face cache.
             if let Some(target) = file.external.clone().or(file.sha256.map(blob)) {
                 let link = folder.join(&file.name);
+                if let Some(parent) = link.parent().filter(|_| nested) {
+                    std::fs::create_dir_all(parent).map_err(Error::io("create", parent))?;
+                }
                 symlink(&target, &link).map_err(Error::io("create the link", &link))?;
             }
         }
@@ -103,6 +113,7 @@ impl Manifest {
             files,
             source: Some(self.source),
             fetched_at: Some(self.fetched_at),
+            custom: self.custom,
             complete,
         }
     }

@@ -192,3 +192,48 @@ fn an_unknown_name_meets_suggestions() {
     let Error::AllSourcesFailed { failures, .. } = error else { panic!("{error}") };
     assert!(failures.iter().all(|failure| matches!(failure.error, Error::Offline { .. })));
 }
+
+#[test]
+fn a_model_gets_further_names_and_settings_of_the_users() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store(dir.path());
+    plant(&store, "hf:a/b:Q4_0", b"GGUF shared");
+    let custom = Custom {
+        system: Some("Be brief.".into()),
+        parameters: [("temperature".to_owned(), 0.5.into())].into(),
+        license: None,
+    };
+    let mine = store.copy("hf:a/b:Q4_0", "Mine:latest", Some(custom.clone())).unwrap();
+    assert_eq!((mine.name.as_str(), mine.custom.as_ref()), ("mine", Some(&custom)));
+    assert_eq!(store.find("mine").unwrap(), Some(mine.clone()));
+    // A copy of it has its settings, and the bytes stay as long as one of them is there.
+    let other = store.copy("mine", "other", None).unwrap();
+    assert_eq!(other.custom, Some(custom));
+    assert_eq!(store.remove("hf:a/b:Q4_0").unwrap(), 0);
+    assert_eq!(store.remove("mine").unwrap(), 0);
+    assert_eq!(std::fs::read(&other.path).unwrap(), b"GGUF shared");
+    // One may be made from itself, and another be replaced.
+    let again = store.copy("other", "other", Some(Custom::default())).unwrap();
+    assert_eq!(again.custom, Some(Custom::default()));
+    plant(&store, "hf:c/d", b"GGUF unlike");
+    store.copy("hf:c/d", "other", None).unwrap();
+    let replaced = store.find("other").unwrap().unwrap();
+    assert_eq!(std::fs::read(&replaced.path).unwrap(), b"GGUF unlike");
+    assert_eq!(std::fs::read_dir(dir.path().join("home/blobs")).unwrap().count(), 1);
+}
+
+#[test]
+fn names_that_are_taken_or_none_are_not_given() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store(dir.path());
+    plant(&store, "hf:a/b", b"GGUF");
+    for name in ["smollm2", "smollm2:135m", "", "../x", "/x", "a/b", "x.gguf", "https://x/y.gguf"] {
+        let error = store.copy("hf:a/b", name, None).unwrap_err();
+        assert!(matches!(error, Error::BadReference { .. }), "{name}: {error}");
+    }
+    for absent in ["nothing", "smollm2", "./x"] {
+        let error = store.copy(absent, "new", None).unwrap_err();
+        assert!(matches!(error, Error::NotInstalled { .. }), "{absent}: {error}");
+    }
+    assert_eq!(store.list().unwrap().len(), 1);
+}

@@ -8,8 +8,7 @@ use crate::config::{self, ModelConfig};
 use crate::hyper::{self, Hyper, Key};
 use crate::names::{Slot, Table};
 use crate::rope::RopeScaling;
-use crate::rope_keys;
-use crate::{Error, Result};
+use crate::{Result, rope_keys};
 
 const ACTIVATION: Key = Key { json: "hidden_activation", gguf: "" };
 const QUERY_SCALAR: Key = Key { json: "query_pre_attn_scalar", gguf: "" };
@@ -46,7 +45,7 @@ pub(crate) const GEMMA2: Family = Family {
 pub(crate) const GEMMA3: Family = Family {
     name: "Gemma 3",
     model_types: &["gemma3_text", "gemma3"],
-    gguf: &["gemma3"],
+    gguf: &["gemma3", "gemma-embedding"],
     checkpoint_names: CHECKPOINT_NAMES,
     gguf_names: &[],
     configure: |h, config| {
@@ -56,7 +55,7 @@ pub(crate) const GEMMA3: Family = Family {
         }
         configure(h, config, 62, 6)?;
         config.local_rope = Some(rope_keys::read(h, config, rope_keys::Kind::Local)?);
-        Ok(())
+        read_both_ways(h, config)
     },
     // The multimodal checkpoints and files converted by Ollama state only what differs from these.
     defaults: &[
@@ -72,6 +71,21 @@ pub(crate) const GEMMA3: Family = Family {
     ],
     prepare: None,
 };
+
+/// EmbeddingGemma reads in both directions. GGUF has an architecture of its own for it; in files by
+/// Ollama it is a Gemma 3 that makes vectors.
+fn read_both_ways(h: &Hyper<'_>, config: &mut ModelConfig) -> Result<()> {
+    let is_embedding = h.architecture() == "gemma-embedding" || config.embedding.is_some();
+    let both_ways = h.bool_opt(BIDIRECTIONAL)?.unwrap_or(h.is_gguf() && is_embedding);
+    if both_ways {
+        config.bidirectional = true;
+        // The window that files state is that of both sides together.
+        for window in config.layers.iter_mut().filter_map(|layer| layer.window.as_mut()) {
+            *window = *window / 2 + 1;
+        }
+    }
+    Ok(())
+}
 
 /// Ollama's own converter, unlike llama.cpp's, names the base of the global rotation otherwise,
 /// does not say that it is scaled in models of long context, and writes soft caps that are Gemma
@@ -97,12 +111,6 @@ fn configure(
     layers_of_27b: usize,
     default_pattern: usize,
 ) -> Result<()> {
-    if h.bool_opt(BIDIRECTIONAL)?.unwrap_or(false) {
-        return Err(Error::Unsupported {
-            what: "Gemma with bidirectional attention".into(),
-            instead: "it makes embeddings, use a model that generates text",
-        });
-    }
     config.norm_offset = if h.is_gguf() { 0.0 } else { 1.0 };
     config.embedding_scale = (config.hidden as f32).sqrt();
     config.post_norms = true;

@@ -13,10 +13,10 @@ const START: &str = "<|start|>";
 const CONSTRAIN: &str = "<|constrain|>";
 const MARKERS: [&str; 7] =
     [CHANNEL, MESSAGE, START, CONSTRAIN, "<|end|>", "<|call|>", "<|return|>"];
-/// What begins the message that is the answer.
-pub(super) const ANSWER: &str = "<|channel|>final<|message|>";
 /// The tokens that must be seen; those that end an answer need not.
 pub(super) const VISIBLE: &[&str] = &[CHANNEL, MESSAGE, START, CONSTRAIN, "<|end|>"];
+/// What comes before the answer that the user sees.
+pub(super) const FINAL: &str = "<|channel|>final<|message|>";
 const LONGEST_HEADER: usize = 512;
 
 /// Reads a stream of characters in this format.

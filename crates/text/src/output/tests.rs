@@ -48,23 +48,6 @@ fn the_end_of_the_prompt_tells_whether_reasoning_is_open() {
 }
 
 #[test]
-fn a_grammar_for_the_answer_begins_after_the_reasoning() {
-    let format = OutputFormat::detect(Some("</think>"));
-    let (open, close) = (Some("<think>"), "</think>");
-    for (prompt, tags) in [
-        ("<|im_start|>assistant\n", Some(ReasoningTags { open, close })),
-        ("<|im_start|>assistant\n<think>\n", Some(ReasoningTags { open: None, close })),
-        ("<|im_start|>assistant\n<think>\n\n</think>\n\n", None),
-    ] {
-        assert_eq!(format.reasoning_after(prompt), tags, "{prompt}");
-    }
-    assert_eq!(OutputFormat::detect(None).reasoning_after("<think>"), None);
-    let harmony = OutputFormat::detect(Some("<|channel|>analysis<|message|>"));
-    let tags = harmony.reasoning_after("<|start|>assistant").unwrap();
-    assert_eq!((tags.open, tags.close), (None, "<|channel|>final<|message|>"));
-}
-
-#[test]
 fn text_streams_although_tools_are_given() {
     for template in ["<tool_call>", "[TOOL_CALLS]", "<|python_tag|>", "<start_of_turn>"] {
         let mut parser = parser(template);

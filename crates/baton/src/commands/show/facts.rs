@@ -1,14 +1,14 @@
 //! Gathering what `baton show` prints.
 
-use baton_engine::{ModelText, Sampling};
+use baton_engine::{ModelText, Sampling, template_source};
 use baton_hub::{Entry, LocalModel};
-use baton_models::{Model, ModelConfig, RopeConfig, RopeScaling};
+use baton_models::{Model, ModelConfig, RopeScaling};
 use baton_text::Tokenizer;
 use baton_weights::GgufFile;
 use serde_json::json;
 
 use crate::failure::hinted;
-use crate::{format, loaded};
+use crate::format;
 
 /// Everything there is to say of a model.
 pub struct Facts {
@@ -33,13 +33,14 @@ impl Facts {
         let license = model.licence().map(str::to_owned);
         let license = license.or_else(|| entry?.license.clone());
         let own = text.as_ref().map(|text| text.sampling.clone()).unwrap_or_default();
-        let sampling = own.or(&entry.map(loaded::recommended).unwrap_or_default());
+        let catalog = entry.map(|entry| Sampling::from_names(&entry.sampling));
+        let sampling = own.or(&catalog.unwrap_or_default());
         Ok(Self { local, model, license, text, sampling })
     }
 
     /// The source of the chat template, exactly as the model has it.
     pub fn template_source(&self) -> Option<String> {
-        loaded::template_source(&self.model)
+        template_source(&self.model)
     }
 
     /// The sampling parameters that are recommended, those that there are.
@@ -148,6 +149,9 @@ impl Facts {
             "head_dim": config.head_dim,
             "vocabulary": config.vocab,
             "tied_embeddings": config.tied,
+            "embedding": config.embedding.as_ref().map(|e| json!({
+                "dimensions": e.width(config.hidden), "pooling": format!("{:?}", e.pooling),
+            })),
             "experts": config.experts.as_ref().map(|e| json!({ "count": e.count, "used": e.used })),
             "tensors": tensors,
             "tokenizer": tokenizer,
@@ -172,11 +176,15 @@ fn shape(config: &ModelConfig) -> Vec<(&'static str, String)> {
         ),
         ("feed-forward", config.ffn.to_string()),
         ("vocabulary", format!("{}{}", config.vocab, if config.tied { ", tied" } else { "" })),
-        ("rotation", rotation(&config.rope)),
+        ("rotation", rotation(config)),
     ];
     if let Some(&window) = windows.first() {
         let (some, all) = (windows.len(), config.layers.len());
         shape.push(("window", format!("{window} tokens in {some} of {all} layers")));
+    }
+    if let Some(head) = &config.embedding {
+        let (width, how) = (head.width(config.hidden), head.pooling);
+        shape.push(("embedding", format!("{width} elements, {how:?} pooling")));
     }
     if let Some(experts) = &config.experts {
         let (count, used) = (experts.count, experts.used);
@@ -185,7 +193,11 @@ fn shape(config: &ModelConfig) -> Vec<(&'static str, String)> {
     shape
 }
 
-fn rotation(rope: &RopeConfig) -> String {
+fn rotation(config: &ModelConfig) -> String {
+    if config.encoder.is_some_and(|encoder| encoder.learned_positions) {
+        return "none: positions are embedded".into();
+    }
+    let rope = &config.rope;
     let scaling = match &rope.scaling {
         RopeScaling::None => return format!("base {}", rope.theta),
         RopeScaling::Linear { factor } => format!("linear ×{factor}"),

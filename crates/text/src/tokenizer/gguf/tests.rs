@@ -130,6 +130,22 @@ fn word_pieces_get_their_own_spelling_back() {
 }
 
 #[test]
+fn a_text_is_cut_inside_the_models_own_tokens() {
+    let mut metadata = sentence_piece();
+    set(&mut metadata, "add_eos_token", Value::Bool(true));
+    let tokenizer = Tokenizer::from_gguf(&metadata).unwrap();
+    let whole = tokenizer.encode("Hi Hi Hi", true).unwrap();
+    assert_eq!(whole, [1, 8, 8, 8, 2]);
+    for (most, cut) in
+        [(9, &whole[..]), (5, &whole), (4, &[1, 8, 8, 2]), (2, &[1, 2]), (0, &[1, 2])]
+    {
+        let mut ids = whole.clone();
+        tokenizer.truncate(&mut ids, most);
+        assert_eq!(ids, cut, "to {most}");
+    }
+}
+
+#[test]
 fn damaged_metadata_is_an_error() {
     let error = |metadata: &Metadata| Tokenizer::from_gguf(metadata).unwrap_err();
     assert!(matches!(error(&Metadata::new()), Error::Metadata(_)));
