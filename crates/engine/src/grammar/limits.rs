@@ -27,8 +27,8 @@ pub(super) const STACK: usize = 256 << 20;
 /// The bounds of the parser: each step of it ends after some tens of milliseconds.
 pub(super) fn parser_limits() -> ParserLimits {
     ParserLimits {
-        // Large schemas of practice take half of it; all of it takes some tenths of a second.
-        initial_lexer_fuel: 500_000,
+        // The largest schemas of practice take most of it, and it some tenths of a second.
+        initial_lexer_fuel: 600_000,
         // One or two kB each.
         max_lexer_states: 50_000,
         // It walks all tokens for each large expression before the first token.
