@@ -102,6 +102,13 @@ impl Embedder {
         let Some(head) = &model.config().embedding else {
             return Err(Error::NoEmbeddingModel { name: model.name().to_owned() });
         };
+        if model.architecture() == "Gemma 3" && head.dense.is_empty() {
+            tracing::warn!(
+                "{} lacks the layers that EmbeddingGemma has behind its pooling, as some GGUF files \
+                 do; its vectors cannot be compared with those of the whole model",
+                model.name()
+            );
+        }
         let tokenizer = ModelText::of(model)?.tokenizer;
         let Compiled { executor, memory } = compile_model(model, options)?;
         let traits = EmbedderTraits {

@@ -17,6 +17,11 @@ fn load(name: &str) -> Embedder {
     Embedder::load(golden(name), &options(UnitKind::Cpu)).unwrap()
 }
 
+fn difference(a: &[f32], b: &[f32]) -> f32 {
+    assert_eq!(a.len(), b.len());
+    a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+}
+
 #[test]
 fn texts_become_the_vectors_that_sentence_transformers_makes() {
     for golden in embedding_goldens() {
@@ -45,8 +50,7 @@ fn a_text_has_one_vector_whatever_it_is_computed_with() {
         let together = embedder.embed(&many, &EmbedOptions::default()).unwrap();
         for (text, together) in many.iter().zip(&together).step_by(9) {
             let alone = &embedder.embed(&[text], &EmbedOptions::default()).unwrap()[0];
-            let pairs = alone.vector.iter().zip(&together.vector);
-            let worst = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            let worst = difference(&alone.vector, &together.vector);
             assert!(worst < 1e-5, "{name}, {text:?}: {worst}");
         }
         assert!(embedder.embed::<&str>(&[], &EmbedOptions::default()).unwrap().is_empty());
@@ -75,7 +79,7 @@ fn a_text_too_long_is_an_error_unless_it_may_be_cut() {
             rest = &rest[..rest.len() - 1];
         }
         let rest = &embedder.embed(&[rest], &EmbedOptions::default()).unwrap()[0];
-        assert_eq!(rest.vector, found[1].vector, "{name}");
+        assert!(difference(&rest.vector, &found[1].vector) < 1e-5, "{name}");
     }
 }
 

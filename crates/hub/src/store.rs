@@ -262,16 +262,26 @@ impl Store {
     }
 }
 
-/// The blobs that a model's folder links to.
+/// The blobs that a model's folder, or a folder of a module in it, links to.
 fn blobs_of(folder: &Path) -> Result<BTreeSet<Sha256>> {
-    let entries = std::fs::read_dir(folder).map_err(Error::io("read", folder))?;
-    let digest = |entry: std::fs::DirEntry| {
+    let read = |folder: &Path| std::fs::read_dir(folder).map_err(Error::io("read", folder));
+    let digest = |entry: std::fs::DirEntry, blobs: &Path| {
         let target = std::fs::read_link(entry.path()).ok()?;
         // Links into the Hugging Face cache are absolute.
-        let name = target.strip_prefix(manifest::BLOBS).ok()?;
+        let name = target.strip_prefix(blobs).ok()?;
         Sha256::parse(name.to_str()?)
     };
-    Ok(entries.flatten().filter_map(digest).collect())
+    let (blobs, above) = (Path::new(manifest::BLOBS), Path::new("..").join(manifest::BLOBS));
+    let mut found = BTreeSet::new();
+    for entry in read(folder)?.flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            let inner = read(&entry.path())?.flatten();
+            found.extend(inner.filter_map(|entry| digest(entry, &above)));
+        } else {
+            found.extend(digest(entry, blobs));
+        }
+    }
+    Ok(found)
 }
 
 fn broken(folder: PathBuf) -> LocalModel {

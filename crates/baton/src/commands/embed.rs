@@ -23,7 +23,7 @@ Examples:
   baton embed nomic-embed-text \"search_query: why is the sky blue?\"
   baton embed ./all-MiniLM-L6-v2 \"one text\" \"another\"     a vector for each text, a line each
   baton embed ./model.gguf < lines.txt                   a vector for each line
-  baton embed embeddinggemma --dimensions 256 \"a text\"   shorter vectors, if the model can do that
+  baton embed ./embeddinggemma -d 256 \"a text\"           shorter vectors, if the model can do that
   baton embed nomic-embed-text --json \"a text\" | jq .embeddings[0]
 
 Vectors have length 1: the dot product of two says how alike their texts are. Many models want to be

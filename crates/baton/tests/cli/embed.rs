@@ -11,6 +11,24 @@ fn golden(name: &str) -> String {
     path.canonicalize().unwrap().to_str().unwrap().to_owned()
 }
 
+/// A copy of a golden model's folder without the GGUF file, which would be taken instead.
+fn folder(home: &Home, name: &str) -> String {
+    let copy = home.path(name);
+    let mut todo = vec![(Path::new(&golden(name)).to_owned(), copy.clone())];
+    while let Some((from, to)) = todo.pop() {
+        std::fs::create_dir(&to).unwrap();
+        for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
+            let target = to.join(entry.file_name());
+            if entry.file_type().unwrap().is_dir() {
+                todo.push((entry.path(), target));
+            } else if entry.file_name() != "model.gguf" {
+                std::fs::copy(entry.path(), target).unwrap();
+            }
+        }
+    }
+    copy.to_str().unwrap().to_owned()
+}
+
 /// The vectors of the golden's texts.
 fn expected(name: &str) -> Vec<(String, Vec<f64>)> {
     let json = std::fs::read(Path::new(&golden(name)).join("expected.json")).unwrap();
@@ -37,8 +55,7 @@ fn vectors(lines: &str) -> Vec<Vec<f64>> {
 fn each_text_is_a_line_of_numbers() {
     let home = Home::new();
     let expected = expected("minilm");
-    for model in ["minilm", "minilm/model.gguf"] {
-        let model = golden(model);
+    for model in [folder(&home, "minilm"), golden("minilm/model.gguf")] {
         for args in [
             &["embed", &model, &expected[0].0, &expected[1].0][..],
             &["embed", "-m", &model, &expected[0].0, &expected[1].0, "-t", "1"],
@@ -56,7 +73,7 @@ fn each_text_is_a_line_of_numbers() {
 #[test]
 fn lines_of_standard_input_are_texts() {
     let home = Home::new();
-    let (model, expected) = (golden("bge"), expected("bge"));
+    let (model, expected) = (folder(&home, "bge"), expected("bge"));
     let input = format!("{}\n\n{}\n", expected[1].0, expected[2].0);
     let found = vectors(&home.run_with_stdin(&["embed", &model], input.as_bytes()).ok());
     assert_eq!(found.len(), 2);
@@ -69,7 +86,7 @@ fn lines_of_standard_input_are_texts() {
 #[test]
 fn json_is_one_object() {
     let home = Home::new();
-    let model = golden("gemma");
+    let model = folder(&home, "gemma");
     let long = "fox ".repeat(400);
     let args = ["embed", &model, "--json", "--dimensions", "8", "--truncate", "a fox", &long];
     let json: Value = serde_json::from_str(&home.run(&args).ok()).unwrap();
@@ -83,7 +100,7 @@ fn json_is_one_object() {
 #[test]
 fn what_cannot_be_embedded_is_said_in_a_line() {
     let home = Home::new();
-    let model = golden("minilm");
+    let model = folder(&home, "minilm");
     let long = "fox ".repeat(400);
     let failed = home.run(&["embed", &model, "a", &long]).failed(1, "text 1");
     assert!(failed.stderr.contains("reads up to 80"), "{failed:?}");

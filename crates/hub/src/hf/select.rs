@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use crate::hf::RemoteFile;
-use crate::names::safe_file_name;
+use crate::names::{safe_file_name, safe_relative};
 use crate::{Error, HfRef, Result};
 
 /// What is taken when no quantization was asked for, best first.
 const PREFERRED: [&str; 8] = ["Q4_K_M", "Q4_K_S", "Q4_0", "MXFP4", "Q5_K_M", "Q8_0", "F16", "BF16"];
 
 /// Files of a checkpoint beside its weights. `config.json` alone is required.
-const COMPANIONS: [&str; 11] = [
+const COMPANIONS: [&str; 13] = [
     "config.json",
     "generation_config.json",
     "tokenizer.json",
@@ -22,7 +22,20 @@ const COMPANIONS: [&str; 11] = [
     "merges.txt",
     "chat_template.jinja",
     "chat_template.json",
+    "modules.json",
+    "sentence_bert_config.json",
 ];
+
+/// Whether a path is that of a module behind an embedding model, which sentence-transformers keeps in
+/// a folder of its own: `1_Pooling/config.json`, `2_Dense/model.safetensors`.
+pub(crate) fn is_module_file(path: &str) -> bool {
+    let Some((folder, name)) = path.split_once('/') else { return false };
+    let Some((number, kind)) = folder.split_once('_') else { return false };
+    (1..=2).contains(&number.len())
+        && number.bytes().all(|b| b.is_ascii_digit())
+        && matches!(kind, "Pooling" | "Dense" | "Normalize")
+        && matches!(name, "config.json" | "model.safetensors")
+}
 
 /// Splits `name-00002-of-00005` into `name`, 2 and 5.
 pub(crate) fn shard(stem: &str) -> Option<(&str, u32, u32)> {
@@ -183,13 +196,18 @@ fn checkpoint<'a>(hf: &HfRef, files: &'a [RemoteFile]) -> Result<Vec<&'a RemoteF
             || file.path.ends_with(".safetensors.index.json")
             || file.path.to_ascii_uppercase().starts_with("LICENSE")
     };
+    let of_module = |file: &&RemoteFile| has("modules.json") && is_module_file(&file.path);
+    let modules = files.iter().filter(of_module);
     // The small files first: what is missing or forbidden shows at once.
-    Ok(files.iter().filter(root).filter(companion).chain(weights).collect())
+    Ok(files.iter().filter(root).filter(companion).chain(modules).chain(weights).collect())
 }
 
-/// The name of a chosen file in the store.
+/// The name of a chosen file in the store: files of modules stay in their folders.
 pub(crate) fn store_name<'a>(file: &'a RemoteFile, repo: &str) -> Result<&'a str> {
-    safe_file_name(&file.path, repo)
+    match is_module_file(&file.path) {
+        true => safe_relative(&file.path, repo),
+        false => safe_file_name(&file.path, repo),
+    }
 }
 
 #[cfg(test)]

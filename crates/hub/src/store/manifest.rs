@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::local::entry_point;
 use super::{Custom, LocalFile, LocalModel};
+use crate::hf::select::is_module_file;
 use crate::names::safe_file_name;
 use crate::{Error, Result, Sha256};
 
@@ -67,7 +68,8 @@ impl Manifest {
             return Err(bad("it lists no files".into()));
         }
         for file in &manifest.files {
-            if safe_file_name(&file.name, "the manifest")? != file.name || file.name == FILE {
+            let plain = safe_file_name(&file.name, "the manifest")? == file.name;
+            if !(plain || is_module_file(&file.name)) || file.name == FILE {
                 return Err(bad(format!("{:?} is no file name", file.name)));
             }
         }
@@ -77,10 +79,15 @@ impl Manifest {
     /// Fills `folder` with this manifest and a link to each file.
     pub(super) fn write(&self, folder: &Path) -> Result<()> {
         for file in &self.files {
-            let blob = |digest: Sha256| Path::new(BLOBS).join(digest.to_string());
+            let nested = is_module_file(&file.name);
+            let blobs = if nested { Path::new("..").join(BLOBS) } else { BLOBS.into() };
+            let blob = |digest: Sha256| blobs.join(digest.to_string());
             // A file of the store has a digest; one without is in the Hugging Face cache.
             if let Some(target) = file.external.clone().or(file.sha256.map(blob)) {
                 let link = folder.join(&file.name);
+                if let Some(parent) = link.parent().filter(|_| nested) {
+                    std::fs::create_dir_all(parent).map_err(Error::io("create", parent))?;
+                }
                 symlink(&target, &link).map_err(Error::io("create the link", &link))?;
             }
         }

@@ -115,6 +115,29 @@ fn a_checkpoint_comes_as_a_folder() {
 }
 
 #[test]
+fn an_embedding_model_keeps_its_folders() {
+    let files = Files::from([
+        ("1_Pooling/config.json", b"{\"mean\": true}".to_vec()),
+        ("config.json", b"{}".to_vec()),
+        ("modules.json", b"[]".to_vec()),
+        ("tokenizer.json", b"{}".to_vec()),
+        ("model.safetensors", vec![7; 9000]),
+    ]);
+    let hub = Hub::start(files, |_, _| None);
+    let room = hub.room();
+    let model = room.get("o/r").0.unwrap();
+    let pooling = std::fs::read(model.path.join("1_Pooling/config.json")).unwrap();
+    assert_eq!(pooling, b"{\"mean\": true}");
+    // It is found again, and all of it goes.
+    let again = room.get("o/r").0.unwrap();
+    assert!(again.complete && again.files.len() == 5, "{again:?}");
+    let store = room.store();
+    store.remove("hf:o/r").unwrap();
+    let blobs = room.settings.home.join("blobs");
+    assert_eq!(std::fs::read_dir(blobs).unwrap().count(), 0);
+}
+
+#[test]
 fn long_listings_come_in_pages() {
     let hub = Hub::start(quants(), |request, _| {
         let files = quants();

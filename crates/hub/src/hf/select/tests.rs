@@ -98,6 +98,29 @@ fn a_checkpoint_is_its_weights_and_companions() {
 }
 
 #[test]
+fn an_embedding_model_has_modules_in_folders() {
+    let paths = [
+        "1_Pooling/config.json",
+        "2_Dense/config.json",
+        "2_Dense/model.safetensors",
+        "2_Dense/pytorch_model.bin",
+        "config.json",
+        "modules.json",
+        "model.safetensors",
+        "onnx/config.json",
+        "openvino/1_Pooling/config.json",
+    ];
+    let chosen = pick("o/r", &paths).unwrap();
+    assert_eq!(chosen, [4, 5, 0, 1, 2, 6].map(|i: usize| paths[i]));
+    let files = files(&paths);
+    assert_eq!(store_name(&files[2], "o/r").unwrap(), "2_Dense/model.safetensors");
+    assert_eq!(store_name(&files[7], "o/r").unwrap(), "config.json");
+    // Without the list of modules such folders mean nothing.
+    let chosen = pick("o/r", &[paths[0], paths[4], paths[6]]).unwrap();
+    assert_eq!(chosen, [paths[4], paths[6]]);
+}
+
+#[test]
 fn a_hostile_listing_is_refused() {
     for bad in ["../../x.gguf", "/etc/x.gguf", "a\0b.gguf", "a\\..\\b.gguf"] {
         let error = pick("o/r", &["M.gguf", bad]).unwrap_err();
