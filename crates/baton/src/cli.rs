@@ -48,6 +48,7 @@ pub struct Cli {
 pub enum Command {
     /// Ask a model, or chat with it
     #[command(visible_alias = "chat", after_long_help = run::EXAMPLES)]
+    #[command(override_usage = "baton run [OPTIONS] [MODEL] [PROMPT]...")]
     Run(Box<run::Args>),
     /// Answer over HTTP, for programs that speak to OpenAI, Ollama, Anthropic or llama-server
     #[command(after_long_help = serve::EXAMPLES)]

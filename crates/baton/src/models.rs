@@ -84,7 +84,12 @@ pub fn get(store: &Store, reference: &Reference) -> anyhow::Result<LocalModel> {
     match store.get(reference, &mut progress) {
         Err(Error::Cancelled) => {
             progress.clear();
-            note("stopped; what has come so far is kept, and the next try goes on from there");
+            note(match progress.resumes() {
+                true => {
+                    "stopped; what has come so far is kept, and the next try goes on from there"
+                }
+                false => "stopped; pip cannot resume, so the next try begins this package again",
+            });
             Err(failure::Stop::Interrupted.into())
         }
         other => other.map_err(explain),

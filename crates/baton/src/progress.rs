@@ -22,6 +22,7 @@ pub struct Download {
     on_terminal: bool,
     bar: Option<ProgressBar>,
     last_line: Instant,
+    resumes: bool,
     scope: interrupt::Scope,
 }
 
@@ -32,8 +33,14 @@ impl Download {
             on_terminal: console::Term::stderr().is_term(),
             bar: None,
             last_line: Instant::now(),
+            resumes: true,
             scope: interrupt::Scope::enter(),
         }
+    }
+
+    /// Whether what was being fetched goes on where it stopped, if it is stopped.
+    pub fn resumes(&self) -> bool {
+        self.resumes
     }
 
     /// Takes a bar away.
@@ -85,7 +92,10 @@ impl Download {
 impl Progress for Download {
     fn event(&mut self, event: Event<'_>) {
         match event {
-            Event::TryingSource { source } => self.line(format_args!("trying {source}")),
+            Event::TryingSource { source } => {
+                self.resumes = !source.starts_with("pypi:");
+                self.line(format_args!("trying {source}"));
+            }
             Event::SourceFailed { source, error } => {
                 self.clear();
                 let failed = style("failed:").yellow().for_stderr();
@@ -115,10 +125,11 @@ impl Progress for Download {
                 let wait = format::time(delay);
                 self.line(format_args!("{file}: {error}; trying again in {wait}"));
             }
-            Event::Done { file, size } => {
+            Event::Done { file, size, verified } => {
                 self.clear();
                 let size = format::bytes(size);
-                self.line(format_args!("{file}: {size}, checksum verified"));
+                let check = if verified { "checksum verified" } else { "no checksum to compare" };
+                self.line(format_args!("{file}: {size}, {check}"));
             }
             _ => {}
         }

@@ -9,8 +9,9 @@ use std::io::{self, Write};
 use baton_engine::{CancelToken, Chat, FinishReason, Grammar};
 use baton_text::Message;
 
-use crate::commands::run::{Answer, Sink, print_stats};
+use crate::commands::run::{Answer, Sink, fills_context, print_stats};
 use crate::failure::{eprintln_quietly, is_broken_pipe, note, one_line, say};
+use crate::format;
 use crate::interrupt;
 use crate::loaded::Loaded;
 use crate::paths;
@@ -92,7 +93,7 @@ impl Repl<'_> {
             Ok(answer) => {
                 match &answer.summary.reason {
                     FinishReason::Cancelled => note("stopped"),
-                    FinishReason::Length if self.sampling.max_tokens.is_none() => {
+                    FinishReason::Length if fills_context(&answer.summary, self.model) => {
                         note(format_args!(
                             "the context of {} tokens is full; /clear forgets the conversation, and \
                          `baton run --ctx` makes room for longer ones",
@@ -196,7 +197,9 @@ impl Repl<'_> {
                     lines.push("(nothing is set: the model's own recommendations hold)".to_owned());
                 }
             }
-            Show::Template => lines.push(self.model.template().unwrap_or("(none)").to_owned()),
+            Show::Template => {
+                lines.push(format::harmless(self.model.template().unwrap_or("(none)")).into_owned())
+            }
             Show::History => {
                 for message in self.turns() {
                     let mark = if message.role == "user" { ">>> " } else { "" };

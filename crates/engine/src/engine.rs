@@ -2,13 +2,16 @@
 
 use std::collections::HashSet;
 use std::fmt;
+use std::fs::File;
+use std::io::{BufReader, BufWriter};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use baton_graph::{Executor, Limits, SeqId, Usage};
 use baton_text::{ChatTemplates, Tokenizer};
 
-use crate::sequences::Sequences;
+use crate::sequences::{SavedCache, Sequences};
 use crate::transcript::{Transcript, Transcripts};
 use crate::{
     Constraint, Error, Grammar, GrammarCompiler, MemoryPlan, Reasoning, Result, Sampling, Session,
@@ -22,6 +25,9 @@ use crate::{
 pub struct Engine {
     shared: Arc<Shared>,
 }
+
+/// Bytes of text that are tokenized in no time, so that the exact number can be told.
+const QUICK: usize = 64 << 10;
 
 struct Shared {
     sequences: Mutex<Sequences>,
@@ -87,7 +93,7 @@ impl Engine {
     /// on tokenizing it.
     pub(crate) fn check_length(&self, text: &str) -> Result<()> {
         let context = self.limits().context;
-        if text.len() < context {
+        if text.len() < context || text.len() <= QUICK {
             return Ok(());
         }
         match self.tokenizer()?.least_tokens(text) {
@@ -137,6 +143,34 @@ impl Engine {
     pub fn clear_cache(&self) -> Result<()> {
         self.lock()?.clear();
         Ok(())
+    }
+
+    /// Writes the cache of all sequences to a file, which is complete or not there at all.
+    ///
+    /// # Errors
+    /// [`Error::Write`] if it cannot be written; if the model's cache cannot be handed over.
+    pub fn save_cache(&self, path: &Path) -> Result<SavedCache> {
+        let failed = |source| Error::Write { source };
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = folder.unwrap_or(Path::new("."));
+        let file = tempfile::NamedTempFile::new_in(folder).map_err(failed)?;
+        let mut writer = BufWriter::new(file);
+        let saved = self.lock()?.save(&mut writer)?;
+        let file = writer.into_inner().map_err(|error| failed(error.into_error()))?;
+        file.persist(path).map_err(|error| failed(error.error))?;
+        Ok(saved)
+    }
+
+    /// Reads a file that [`Engine::save_cache`] wrote, as far as the cache has room.
+    ///
+    /// # Errors
+    /// [`Error::Read`] if there is no such file; [`Error::SavedCache`] or [`Error::Exec`] if it is
+    /// damaged or of another model. What was read before that stays.
+    pub fn restore_cache(&self, path: &Path) -> Result<SavedCache> {
+        let failed = |source| Error::Read { path: path.to_owned(), source };
+        let file = File::open(path).map_err(failed)?;
+        let bytes = file.metadata().map_err(failed)?.len();
+        self.lock()?.restore(&mut BufReader::new(file), bytes)
     }
 
     /// The ids of a rendered conversation: those that the model saw and wrote as far as it is one

@@ -127,6 +127,18 @@ pub enum Error {
         /// What the compute unit said.
         source: ExecError,
     },
+    /// A saved cache that cannot be used.
+    #[error("the saved cache cannot be used: {problem}; delete it, it only saves time")]
+    SavedCache {
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The cache could not be saved.
+    #[error("the cache cannot be saved: {source}")]
+    Write {
+        /// What the system said.
+        source: std::io::Error,
+    },
     /// Too many requests wait for their turn.
     #[error("{waiting} requests are waiting already; try again later")]
     Busy {

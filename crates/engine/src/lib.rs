@@ -47,4 +47,5 @@ pub use model_text::{ModelText, template_source};
 pub use sampler::{Sampler, Token, TokenLogprob};
 pub use sampling::{SamplerConfig, Sampling};
 pub use scheduler::{Load, Scheduler, SchedulerOptions, Slot, Totals};
+pub use sequences::SavedCache;
 pub use session::{GenerateOptions, Prompt, Session};

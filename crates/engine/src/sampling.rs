@@ -143,9 +143,10 @@ impl Sampling {
     }
 }
 
-/// A seed that differs from call to call; the standard library's hasher is seeded by the system.
+/// A seed that differs from call to call; the standard library's hasher is seeded by the system. It
+/// has no more bits than a double's mantissa: programs that read JSON round larger numbers.
 fn random_seed() -> u64 {
-    RandomState::new().build_hasher().finish()
+    RandomState::new().build_hasher().finish() >> 11
 }
 
 /// Complete and checked sampling options, made by [`Sampling::resolve`]. Fields are those of

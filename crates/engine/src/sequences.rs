@@ -1,11 +1,14 @@
 //! The executor and what its cache holds: which tokens stand in which sequence, which of them a new
 //! prompt can build on, and what goes when room is short.
 
+mod saved;
+
 use std::collections::HashMap;
 
 use baton_graph::{Batch, ExecError, Executor, Logits, SeqId, Span};
 
 use crate::{Error, Result};
+pub use saved::SavedCache;
 
 /// Most sequences kept for reuse after nobody owns them any more.
 const MAX_ORPHANS: usize = 64;
@@ -98,13 +101,10 @@ impl Sequences {
     /// The sequence that shares the longest beginning with `prompt`, and how long that is. Among
     /// equals the session's own comes first, then the one used last.
     fn best_match(&self, own: Option<SeqId>, prompt: &[u32]) -> (Option<SeqId>, usize) {
-        let common = |entry: &Entry| {
-            entry.tokens.iter().zip(prompt).take_while(|(held, wanted)| held == wanted).count()
-        };
         let best = self
             .entries
             .iter()
-            .map(|(&seq, entry)| (common(entry), own == Some(seq), entry.used, seq))
+            .map(|(&seq, entry)| (common(&entry.tokens, prompt), own == Some(seq), entry.used, seq))
             .filter(|&(common, own, ..)| common > 0 || own)
             .max();
         best.map_or((None, 0), |(common, _, _, seq)| (Some(seq), common))
@@ -184,6 +184,11 @@ impl Sequences {
         self.executor.free(seq);
         self.entries.remove(&seq);
     }
+}
+
+/// How many tokens two runs have in common at their beginning.
+pub(crate) fn common(a: &[u32], b: &[u32]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
 #[cfg(test)]

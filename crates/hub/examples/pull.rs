@@ -24,7 +24,7 @@ fn pull(name: &str) -> Result<()> {
         Event::Bytes { done, total: Some(total), .. } => {
             eprint!("\r{:3} %", done * 100 / total.max(1))
         }
-        Event::Done { file, size } => eprintln!("\r{file} is here, {size} bytes"),
+        Event::Done { file, size, .. } => eprintln!("\r{file} is here, {size} bytes"),
         _ => {}
     })?;
     println!("{}", model.path.display());

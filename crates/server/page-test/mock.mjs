@@ -19,8 +19,9 @@ export async function startMock() {
     key: null,
     pace: 2,
     installed: [
-      model('smollm2:135m', 98_100_000, '135M', 'Q4_1'),
-      model('qwen3:4b-thinking', 2_497_000_000, '4.0B', 'Q4_K_M'),
+      model('smollm2:latest', 98_100_000, '135M', 'Q4_1'),
+      model('qwen3:4b-thinking', 2_497_000_000, '4.0B', 'Q4_K_M', 262_144),
+      model('all-minilm:latest', 46_000_000, '23M', 'F16', 512, ['embedding']),
     ],
     loaded: new Map(),
     running: 0,
@@ -37,9 +38,9 @@ export async function startMock() {
   return { url: `http://127.0.0.1:${server.address().port}/`, asked, state, close };
 }
 
-function model(name, size, parameters, quantization) {
-  const details = { format: 'gguf', family: 'llama', parameter_size: parameters, quantization_level: quantization };
-  return { name, model: name, size, digest: `sha256:${name}`, modified_at: '2026-01-01T00:00:00Z', details };
+function model(name, size, parameter_size, quantization_level, context_length = 8192, capabilities = ['completion']) {
+  const details = { format: 'gguf', family: 'llama', parameter_size, quantization_level, context_length };
+  return { name, model: name, size, digest: `sha256:${name}`, modified_at: '2026-01-01T00:00:00Z', details, capabilities };
 }
 
 async function handle(request, response, state, asked) {
@@ -71,8 +72,6 @@ function json(response, status, body, headers = {}) {
 const ROUTES = {
   'GET /api/tags': ({ response, state }) => json(response, 200, { models: state.installed }),
   'GET /api/ps': ({ response, state }) => json(response, 200, { models: [...state.loaded.values()] }),
-  'POST /api/show': ({ response, body }) =>
-    json(response, 200, { model_info: { 'general.architecture': 'llama', 'llama.context_length': body.model.startsWith('qwen') ? 262144 : 8192 } }),
   'DELETE /api/delete': ({ response, state, body }) => {
     state.installed = state.installed.filter((row) => row.name !== body.model);
     state.loaded.delete(body.model);
@@ -85,9 +84,9 @@ const ROUTES = {
     json(response, 200, { model: body.model, response: '', done: true, done_reason: body.keep_alive === 0 ? 'unload' : 'load' });
   },
   'GET /api/baton/catalog': ({ response, state }) => {
-    const here = new Set(state.installed.map((row) => row.name));
+    const here = new Set(state.installed.map((row) => row.name.replace(':latest', '')));
     const models = [
-      { name: 'smollm2:135m', title: 'SmolLM2 135M Instruct', license: 'Apache-2.0', size: 98_100_000 },
+      { name: 'smollm2', title: 'SmolLM2 135M Instruct', license: 'Apache-2.0', size: 98_100_000 },
       { name: 'gemma3:270m', title: 'Gemma 3 270M', license: 'Gemma', size: 253_000_000 },
       { name: 'qwen3:0.6b', title: 'Qwen3 0.6B', license: 'Apache-2.0', size: 484_000_000 },
     ];
@@ -98,7 +97,7 @@ const ROUTES = {
       version: '0.1.0',
       memory: { process_bytes: 212_000_000, available_bytes: 9_300_000_000 },
       models: [...state.loaded.values()].map((row) => ({
-        name: row.name, units: { prefill: 'gpu', decode: 'cpu' }, context_length: row.context_length, running: state.running, waiting: 0,
+        name: row.name.replace(':latest', ''), units: { prefill: 'gpu', decode: 'cpu' }, context_length: row.context_length, running: state.running, waiting: 0,
       })),
     }),
   'POST /api/pull': pull,
@@ -107,7 +106,7 @@ const ROUTES = {
 
 function load(state, name) {
   const expires = new Date(Date.now() + 300_000).toISOString();
-  state.loaded.set(name, { name, model: name, size: 212_000_000, expires_at: expires, context_length: 8192 });
+  state.loaded.set(name, { name, model: name, size: 212_000_000, expires_at: expires, context_length: 4096 });
 }
 
 async function pull({ response, state, body }) {

@@ -165,13 +165,14 @@ test('sends the system prompt and the parameters', async () => {
   await page.fill('#p-seed', '7');
   await page.fill('#p-max_tokens', '-5');
   await page.fill('#p-stop', 'END\n\\n\\n');
+  await page.selectOption('#p-effort', 'low');
   await page.selectOption('#p-format', 'json_object');
   await say(page, 'hello');
   const { body } = mock.asked[0];
   assert.equal(body.messages[0].content, 'Be brief.');
   assert.deepEqual(
-    [body.temperature, body.top_k, body.seed, body.max_tokens, body.top_p, body.stop, body.response_format],
-    [0.3, 40, 7, undefined, undefined, ['END', '\n\n'], { type: 'json_object' }],
+    [body.temperature, body.top_k, body.seed, body.max_tokens, body.top_p, body.stop, body.response_format, body.reasoning_effort],
+    [0.3, 40, 7, undefined, undefined, ['END', '\n\n'], { type: 'json_object' }, 'low'],
   );
   assert.equal(await answers().last().locator('figure.code').count(), 1);
 });
@@ -202,7 +203,7 @@ test('asks for a key when the server wants one', async () => {
   await page.locator('#key-error:not(:empty)').waitFor();
   await page.fill('#key-value', 'sesame');
   await page.click('#key button[value]');
-  await page.locator('#model option[value="smollm2:135m"]').waitFor({ state: 'attached' });
+  await page.locator('#model option[value="smollm2:latest"]').waitFor({ state: 'attached' });
   await say(page, 'hello');
   assert.match(await text(answers().last()), /You said: hello/);
   assert.equal(await page.evaluate(() => JSON.stringify(localStorage).includes('sesame')), false);
@@ -211,9 +212,14 @@ test('asks for a key when the server wants one', async () => {
 test('pulls, loads, unloads and deletes models', async () => {
   await page.click('#models-button');
   await page.getByText('8,192 tokens of context').waitFor();
-  await page.click('[data-key="load smollm2:135m"]');
+  // A model that only embeds is there, but not to chat with.
+  assert.equal(await page.locator('[data-key="load all-minilm:latest"]').count(), 1);
+  assert.equal(await page.locator('[data-key="use all-minilm:latest"]').count(), 0);
+  assert.deepEqual(await page.locator('#model option').allInnerTexts(), ['smollm2', 'qwen3:4b-thinking']);
+  await page.click('[data-key="load smollm2:latest"]');
+  await page.getByText('4,096 tokens of context').waitFor();
   await page.getByText('loaded, for 5 min more').waitFor();
-  await page.click('[data-key="load smollm2:135m"]');
+  await page.click('[data-key="load smollm2:latest"]');
   await page.getByText('not loaded').first().waitFor();
   await page.click('[data-key="pull gemma3:270m"]');
   await page.getByText(/of 253 MB/).waitFor();
@@ -333,4 +339,6 @@ test('fits a phone', async () => {
   await page.tap('#panel-button');
   await page.locator('#speed').waitFor();
   assert.equal(await wider(), false);
+  await page.tap('#panel .close-drawer');
+  await page.locator('#speed').waitFor({ state: 'hidden' });
 });

@@ -94,7 +94,7 @@ test('a cut answer says so', options, async () => {
 test('models: facts, load, unload, a pull that fails', options, async () => {
   const name = await page.inputValue('#model');
   await page.click('#models-button');
-  const row = page.locator('#installed li').filter({ hasText: name }).first();
+  const row = page.locator('#installed li', { has: page.locator(`[data-key="load ${name}"]`) });
   await row.getByText('tokens of context').waitFor();
   const toggle = row.locator(`[data-key="load ${name}"]`);
   if ((await toggle.innerText()) === 'Unload') await toggle.click();

@@ -40,7 +40,8 @@ async function shots(name, options) {
     await page.tap('#panel-button');
     await page.waitForTimeout(400);
     await shot('panel');
-    await page.touchscreen.tap(10, 400);
+    await page.tap('#panel .close-drawer');
+    await page.waitForTimeout(300);
     await page.tap('#sidebar-button');
     await page.waitForTimeout(400);
     await shot('sidebar');

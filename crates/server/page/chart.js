@@ -1,7 +1,7 @@
 /** Two small charts in SVG: the rate of the last answers, and the phases of the newest. */
 
 import { h, svg } from './dom.js';
-import { duration, rate } from './format.js';
+import { duration, plainName, rate } from './format.js';
 
 const WIDTH = 280;
 const HEIGHT = 72;
@@ -16,7 +16,7 @@ export function rateChart(answers, slots) {
     const height = Math.max(1.5, (row.rate / top) * HEIGHT);
     const x = (first + i) * step + 1;
     const bar = { x, y: HEIGHT - height, width: step - 2, height, rx: 2, class: i === shown.length - 1 ? 'newest' : 'older' };
-    return svg('rect', bar, svg('title', null, `${rate(row.rate)}, ${row.model}`));
+    return svg('rect', bar, svg('title', null, `${rate(row.rate)}, ${plainName(String(row.model))}`));
   });
   const line = (y) => svg('line', { x1: 0, x2: WIDTH, y1: y, y2: y, class: 'grid' });
   const average = shown.reduce((sum, row) => sum + row.rate, 0) / (shown.length || 1);

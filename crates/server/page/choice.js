@@ -2,7 +2,8 @@
 
 import { currentChat } from './chat.js';
 import { $, h } from './dom.js';
-import { library } from './library.js';
+import { plainName } from './format.js';
+import { canChat, library } from './library.js';
 import { showModel } from './numbers.js';
 import { keep, setDefaults } from './store.js';
 
@@ -20,7 +21,7 @@ export function chooseModel(name) {
 /** Shows what is installed, with the open chat's model chosen. */
 export function showModelChoice() {
   const chat = currentChat();
-  const names = library.installed.map((row) => row.name);
+  const names = library.installed.filter(canChat).map((row) => row.name);
   if (!names.includes(chat.model) && names.length && !chat.nodes.length) {
     chat.model = names.find((name) => library.loaded.has(name)) ?? names[0];
   }
@@ -39,9 +40,9 @@ export function showModelChoice() {
 }
 
 function showOptions(model, names) {
-  const options = names.map((name) => h('option', { value: name }, name));
+  const options = names.map((name) => h('option', { value: name }, plainName(name)));
   if (!model) options.unshift(h('option', { value: '' }, library.asked ? 'No model' : ''));
-  else if (!names.includes(model)) options.unshift(h('option', { value: model }, `${model} (not installed)`));
+  else if (!names.includes(model)) options.unshift(h('option', { value: model }, `${plainName(model)} (not installed)`));
   $('model').replaceChildren(...options);
   $('model').value = model;
 }

@@ -32,6 +32,11 @@ export function whole(count) {
   return Number.isFinite(count) ? Math.round(count).toLocaleString('en') : '–';
 }
 
+/** A model's name without what Ollama's interface adds to it: `smollm2:latest` is `smollm2`. */
+export function plainName(name) {
+  return name.replace(/^hf\.co\//, 'hf:').replace(/:latest$/, '');
+}
+
 function digits(value) {
   if (value >= 99.95 || Number.isInteger(value)) return String(Math.round(value));
   return value.toFixed(value >= 9.995 ? 1 : 2);

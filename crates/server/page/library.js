@@ -2,12 +2,11 @@
 
 import { ApiError, json, jsonLines } from './api.js';
 
-/** `installed`: rows of /api/tags with `context` when known; `loaded`: name to row of /api/ps;
+/** `installed`: rows of /api/tags; `loaded`: name to row of /api/ps;
  *  `catalog`: rows of /api/baton/catalog; `pulls`: name to download; `error`: why there is no list; `asked`: whether the server answered yet. */
 export const library = { asked: false, installed: [], loaded: new Map(), catalog: [], pulls: new Map(), busy: new Set(), error: '' };
 
 const watchers = new Set();
-const contexts = new Map();
 
 /** Calls `watcher` after anything about the models changed; with true if it is only how far a download is. */
 export function onLibrary(watcher) {
@@ -32,26 +31,21 @@ export async function refresh() {
   changed();
 }
 
-/** Asks for what only the list of models shows: the catalog, and the context length of each model. */
-export async function refreshDetails() {
+/** Asks for what can be had. */
+export async function refreshCatalog() {
   try {
     library.catalog = (await json('GET', 'api/baton/catalog')).models ?? [];
-    changed();
-    for (const { name, digest } of library.installed) {
-      if (contexts.get(name)?.digest === digest) continue;
-      const info = (await json('POST', 'api/show', { model: name })).model_info ?? {};
-      const key = Object.keys(info).find((field) => field.endsWith('.context_length'));
-      contexts.set(name, { digest, context: info[key] });
-      changed();
-    }
   } catch (error) {
     library.error = error.message;
-    changed();
   }
+  changed();
 }
 
-/** Tokens that a model can attend to, undefined while unknown. */
-export const contextOf = (name) => library.loaded.get(name)?.context_length ?? contexts.get(name)?.context;
+/** Tokens that a model of /api/tags can attend to: as it was loaded, else as it was made. */
+export const contextOf = ({ name, details }) => library.loaded.get(name)?.context_length ?? details?.context_length;
+
+/** Whether a model of /api/tags writes text; others only embed it. */
+export const canChat = ({ capabilities }) => capabilities?.includes('completion') ?? true;
 
 async function change(name, request) {
   library.busy.add(name);
@@ -73,7 +67,7 @@ export const unload = (name) =>
 export const remove = (name) =>
   change(name, async () => {
     await json('DELETE', 'api/delete', { model: name });
-    await refreshDetails();
+    await refreshCatalog();
   });
 
 /**
@@ -95,7 +89,7 @@ export async function pull(name) {
   }
   entry.abort = null;
   await refresh();
-  await refreshDetails();
+  await refreshCatalog();
 }
 
 async function follow(name, entry, signal) {

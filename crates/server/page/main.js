@@ -41,7 +41,9 @@ function buildDrawers() {
     BESIDE[id].addEventListener('change', fit);
     fit();
   }
-  $('shade').addEventListener('click', closeCovering);
+  for (const element of [$('shade'), ...document.querySelectorAll('.close-drawer')]) {
+    element.addEventListener('click', closeCovering);
+  }
   // Drawers that stand open at the start do not slide in.
   requestAnimationFrame(() => document.body.classList.add('ready'));
 }

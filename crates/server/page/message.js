@@ -1,7 +1,7 @@
 /** How one message looks: its text, reasoning, tool calls, measures, and what can be done with it. */
 
 import { copy, h, iconButton } from './dom.js';
-import { duration, rate, whole } from './format.js';
+import { duration, plainName, rate, whole } from './format.js';
 import { Markdown } from './markdown.js';
 import { waitingFor } from './status.js';
 import { versions } from './store.js';
@@ -105,7 +105,7 @@ function answerView(chat, at, actions) {
     element: h(
       'li',
       { class: 'message answer', 'aria-label': 'Answer' },
-      h('div', { class: 'by' }, node.model),
+      h('div', { class: 'by' }, plainName(node.model)),
       thought,
       body.element,
       calls,

@@ -2,8 +2,8 @@
 
 import { askAgain } from './api.js';
 import { $, h, iconButton, toast } from './dom.js';
-import { bytes, duration, whole } from './format.js';
-import { contextOf, dismiss, library, load, onLibrary, pull, refresh, refreshDetails, remove, unload } from './library.js';
+import { bytes, duration, plainName, whole } from './format.js';
+import { canChat, contextOf, dismiss, library, load, onLibrary, pull, refresh, refreshCatalog, remove, unload } from './library.js';
 
 let choose = () => {};
 let sure = '';
@@ -33,7 +33,7 @@ export async function openModels() {
   $('models').showModal();
   showModels();
   await refresh();
-  await refreshDetails();
+  await refreshCatalog();
 }
 
 function showPullBadge() {
@@ -79,20 +79,21 @@ async function attempt(work) {
   }
 }
 
-function installedRow({ name, size, details }) {
+function installedRow(model) {
+  const { name, size, details } = model;
   const loaded = library.loaded.get(name);
   const busy = library.busy.has(name);
-  const context = contextOf(name);
+  const context = contextOf(model);
   const state = loaded ? `loaded${expiry(loaded.expires_at)}` : null;
   return h(
     'li',
     null,
     h('div', { class: 'what' },
-      h('b', null, name),
+      h('b', null, plainName(name)),
       facts(details?.parameter_size, details?.quantization_level, bytes(size), context && `${whole(context)} tokens of context`),
       h('div', { class: `state${loaded ? ' on' : ''}` }, busy ? 'working…' : state ?? 'not loaded')),
     h('div', { class: 'row' },
-      action(`use ${name}`, 'Chat', () => choose(name), { class: 'primary', 'aria-label': `Chat with ${name}` }),
+      canChat(model) && action(`use ${name}`, 'Chat', () => choose(name), { class: 'primary', 'aria-label': `Chat with ${name}` }),
       loaded
         ? action(`load ${name}`, 'Unload', () => attempt(() => unload(name)), { disabled: busy })
         : action(`load ${name}`, 'Load', () => attempt(() => load(name)), { disabled: busy }),
@@ -132,7 +133,7 @@ function catalogRow({ name, title, license, size }) {
   return h(
     'li',
     null,
-    h('div', { class: 'what' }, h('b', null, title || name), facts(title && name, bytes(size), license)),
+    h('div', { class: 'what' }, h('b', null, title || name), facts(title && name, size && bytes(size), license)),
     library.pulls.has(name)
       ? progress(name)
       : h('div', { class: 'row' }, action(`pull ${name}`, 'Pull', () => pull(name), { 'aria-label': `Pull ${name}` })),

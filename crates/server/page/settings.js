@@ -12,6 +12,8 @@ const NUMBERS = [
   ['seed', 'Seed', { min: 0, max: 4_294_967_295, step: 1 }, 'the same seed, the same answer'],
 ];
 
+const EFFORTS = ['none', 'low', 'medium', 'high'];
+
 let chat = null;
 
 /** Shows and changes the settings of `next` from now on. */
@@ -20,6 +22,7 @@ export function bindSettings(next) {
   $('system').value = chat.system;
   for (const [name] of NUMBERS) $(`p-${name}`).value = chat.params[name] ?? '';
   $('p-stop').value = chat.params.stop ?? '';
+  $('p-effort').value = chat.params.effort ?? '';
   $('p-format').value = chat.params.format ?? 'text';
   $('p-schema').value = chat.params.schema ?? '';
   showSchema();
@@ -48,6 +51,12 @@ export function buildSettings() {
     h('option', { value: 'json_object' }, 'JSON'),
     h('option', { value: 'json_schema' }, 'JSON with a schema'),
   );
+  const effort = h(
+    'select',
+    { id: 'p-effort', onchange: () => set('effort', effort.value || undefined) },
+    h('option', { value: '' }, 'default'),
+    EFFORTS.map((name) => h('option', { value: name }, name)),
+  );
   const schema = h('textarea', {
     id: 'p-schema', rows: 5, class: 'mono', spellcheck: 'false', placeholder: '{"type": "object", …}', 'aria-label': 'JSON schema',
     onchange: () => {
@@ -59,6 +68,7 @@ export function buildSettings() {
   $('params').append(
     ...fields,
     h('label', { class: 'tall' }, h('span', null, 'Stop', h('small', null, 'ends the answer; \\n is a new line')), stop),
+    h('label', null, h('span', null, 'Reasoning', h('small', null, 'for models that think first')), effort),
     h('label', null, h('span', null, 'Answer as'), format),
     schema,
   );
@@ -111,6 +121,7 @@ export function requestFields(params) {
   for (const [name] of NUMBERS) if (Number.isFinite(params[name])) fields[name] = params[name];
   const stops = String(params.stop ?? '').split('\n').filter(Boolean).map((line) => line.replaceAll('\\n', '\n'));
   if (stops.length) fields.stop = stops;
+  if (EFFORTS.includes(params.effort)) fields.reasoning_effort = params.effort;
   if (params.format === 'json_object') fields.response_format = { type: 'json_object' };
   if (params.format === 'json_schema') {
     const schema = parsed(String(params.schema ?? ''));

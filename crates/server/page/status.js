@@ -1,6 +1,7 @@
 /** What the server says about itself now: memory, and which unit runs which phase of which model. */
 
 import { json } from './api.js';
+import { plainName } from './format.js';
 
 const BUSY_MS = 1500;
 const IDLE_MS = 10_000;
@@ -38,7 +39,7 @@ export async function poll() {
 addEventListener('visibilitychange', () => document.hidden || poll());
 
 function row(model) {
-  return latest?.models?.find((entry) => entry.name === model) ?? null;
+  return latest?.models?.find((entry) => plainName(entry.name) === plainName(model)) ?? null;
 }
 
 /** The units of a model by phase, `{prefill, decode}`; empty names while it is not loaded. */

@@ -57,10 +57,7 @@ pub enum Error {
         reason: String,
     },
     /// The model has no chat template.
-    #[error(
-        "the model has no chat template; give one, ask for the ChatML fallback, \
-         or send the prompt as raw text"
-    )]
+    #[error("the model has no chat template: it continues texts and was not trained to chat")]
     NoTemplate,
     /// The model has chat templates, but none of this name.
     #[error("the model has no chat template named {name:?}; it has: {known}")]

@@ -10,6 +10,7 @@ mod structure;
 use std::io::IsTerminal;
 
 use baton_engine::{KvType, LoadOptions};
+use baton_hub::Reference;
 
 use crate::failure::usage;
 use crate::loaded::Loaded;
@@ -17,6 +18,7 @@ use crate::sampling::Sampling;
 use crate::{models, repl};
 
 pub use answer::{Answer, Sink};
+pub use ask::fills_context;
 pub use stats::print as print_stats;
 
 /// Shown below the help.
@@ -24,7 +26,8 @@ pub const EXAMPLES: &str = "\
 Examples:
   baton run \"Why is the sky blue?\"                the default model
   baton run                                       a chat with it; /help there shows what can be said
-  baton run gemma3:270m \"Write a haiku\"           another model
+  baton run qwen3:0.6b \"Write a haiku\"            another model
+  baton run --raw gemma3:270m \"The sea is\"        a base model, which continues a text
   baton run hf:Qwen/Qwen3-0.6B-GGUF:Q8_0 \"Hi\"      one from the Hugging Face hub
   baton run ./model.gguf --system \"Be brief.\"     a file of yours, with a system prompt
   cat notes.txt | baton run \"Summarize this:\"     what is piped in follows the prompt
@@ -96,6 +99,11 @@ pub fn execute(args: Args) -> anyhow::Result<()> {
     models::warn_if_unusable(&store)?;
     let grammar = args.structure.grammar()?;
     let request = request::understand(&args, &store)?;
+    // A path that leads nowhere is said before anything else; what is to be fetched can wait.
+    let given = match &request.model {
+        Reference::Path(_) => Some(models::get(&store, &request.model)?),
+        _ => None,
+    };
     // A chat reads its lines from standard input, whatever that is.
     let piped = if args.interactive { None } else { stdin::piped(request.prompt.is_some())? };
     let prompt = request::join(request.prompt, piped);
@@ -107,7 +115,10 @@ pub fn execute(args: Args) -> anyhow::Result<()> {
     if chats && !args.interactive && !std::io::stdin().is_terminal() {
         return Err(usage("there is no prompt: standard input was empty"));
     }
-    let model = models::get(&store, &request.model)?;
+    let model = match given {
+        Some(model) => model,
+        None => models::get(&store, &request.model)?,
+    };
     let options = LoadOptions {
         context: args.ctx.map(|n| n as usize),
         threads: args.threads.map(usize::from),

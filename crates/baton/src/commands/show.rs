@@ -2,7 +2,7 @@
 
 mod facts;
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 
 use crate::failure::note;
 use crate::{format, models};
@@ -61,7 +61,14 @@ pub fn execute(args: &Args) -> anyhow::Result<()> {
     let facts = Facts::gather(local, entry)?;
     if args.template {
         match facts.template_source() {
-            Some(source) => writeln!(out, "{}", source.trim_end_matches('\n'))?,
+            Some(source) => {
+                let source = source.trim_end_matches('\n');
+                // Exactly as it is for a program; a terminal would obey what it should show.
+                match out.is_terminal() {
+                    true => writeln!(out, "{}", format::harmless(source))?,
+                    false => writeln!(out, "{source}")?,
+                }
+            }
             None => note("this model has no chat template"),
         }
     } else if args.license {

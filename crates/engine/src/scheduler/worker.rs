@@ -9,6 +9,7 @@ use baton_graph::{Batch, Logits, SeqId, Span};
 use super::pace::Pace;
 use super::{Job, Queue, Slot};
 use crate::answer::Answer;
+use crate::sequences::common;
 use crate::{Engine, Error, FinishReason, Result};
 
 /// A beginning that is shared with a running prompt is waited for if it saves this many tokens.
@@ -140,8 +141,7 @@ impl Worker {
         let mut gain = 0;
         for Running { job: other, .. } in &self.running {
             let other = &other.answer;
-            let pairs = tokens.iter().zip(other.tokens());
-            let common = pairs.take_while(|(a, b)| a == b).count();
+            let common = common(tokens, other.tokens());
             if common > other.evaluated() {
                 gain = gain.max(common);
             }

@@ -4,14 +4,14 @@ use baton_graph::{Limits, Rows, Unit};
 
 use super::*;
 
-fn sequences(kv_tokens: usize) -> Sequences {
+pub(super) fn sequences(kv_tokens: usize) -> Sequences {
     let graph = Tiny { layers: 1, ..Tiny::default() }.graph().unwrap();
     let limits = Limits { context: 64, kv_tokens, batch_tokens: 64 };
     Sequences::new(Reference.compile(&graph, &random_weights(&graph, 1), limits).unwrap())
 }
 
 /// Acquires, evaluates what is missing and releases; the sequence and how much was reused.
-fn visit(s: &mut Sequences, own: Option<SeqId>, prompt: &[u32]) -> (SeqId, usize) {
+pub(super) fn visit(s: &mut Sequences, own: Option<SeqId>, prompt: &[u32]) -> (SeqId, usize) {
     let seq = s.acquire(own, prompt).unwrap();
     let reused = s.tokens(seq).len();
     s.extend(Batch::one(seq, prompt[reused..].to_vec(), Rows::Last)).unwrap();

@@ -228,8 +228,8 @@ impl Fetcher<'_> {
                 return Ok(None);
             }
             let size = cached.file.size.unwrap_or(0);
-            progress.event(Event::Done { file: &name, size });
             let sha256 = sha256.or(cached.file.sha256);
+            progress.event(Event::Done { file: &name, size, verified: sha256.is_some() });
             files.push(ManifestFile { name, size, sha256, external: Some(cached.path) });
         }
         Ok(Some(files))
@@ -301,7 +301,8 @@ impl Fetcher<'_> {
         }
         let (size, digest) = (part.len(), part.digest());
         part.land(&store.blob(&digest))?;
-        progress.event(Event::Done { file: want.file, size });
+        let verified = want.sha256.is_some();
+        progress.event(Event::Done { file: want.file, size, verified });
         Ok(done(size, digest))
     }
 

@@ -125,7 +125,7 @@ impl Progress for Teller {
             }
             Event::Bytes { file, done, total } => Pulling::Bytes { file: file.into(), done, total },
             Event::Verifying { file, .. } => Pulling::Verifying { file: file.into() },
-            Event::Done { file, size } => Pulling::Done { file: file.into(), size },
+            Event::Done { file, size, .. } => Pulling::Done { file: file.into(), size },
             _ => return,
         };
         // One that reads slowly misses some of it.

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use baton_engine::{CancelToken, FinishReason, Grammar};
+use baton_engine::{CancelToken, FinishReason, Grammar, Summary};
 
 use super::{Answer, Sink, stats};
 use crate::failure::{Stop, note};
@@ -50,7 +50,7 @@ pub fn once(model: &Loaded, question: Question, json: bool, verbose: bool) -> an
     }
     match answer.summary.reason {
         FinishReason::Cancelled => Err(Stop::Interrupted.into()),
-        FinishReason::Length if question.sampling.max_tokens.is_none() && !json => {
+        FinishReason::Length if fills_context(&answer.summary, model) && !json => {
             let context = model.context();
             note(format_args!(
                 "the answer ends here because the context of {context} tokens is full; --ctx makes \
@@ -60,4 +60,10 @@ pub fn once(model: &Loaded, question: Question, json: bool, verbose: bool) -> an
         }
         _ => Ok(()),
     }
+}
+
+/// Whether the context, and not only the wanted number of tokens, is full.
+pub fn fills_context(summary: &Summary, model: &Loaded) -> bool {
+    let metrics = &summary.metrics;
+    metrics.prompt_tokens + metrics.generated_tokens >= model.context()
 }

@@ -29,7 +29,8 @@ pub fn understand(args: &Args, store: &Store) -> anyhow::Result<Request> {
         (None, [word]) => match models::meaning(store, word)? {
             Meaning::Model(model) => (model, None),
             Meaning::Prompt(near) => {
-                if let Some(near) = near.first() {
+                // A short word is like many names.
+                if let Some(near) = near.first().filter(|_| word.len() > 3) {
                     note(format_args!(
                         "no model is called {word:?}, so it is taken as the prompt; did you mean {near}?"
                     ));
