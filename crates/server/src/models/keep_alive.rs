@@ -47,7 +47,8 @@ impl KeepAlive {
             seconds += number * unit(&rest[..letters])?;
             rest = &rest[letters..];
         }
-        Self::from_seconds(if negative { -1.0 } else { seconds }).filter(|_| !text.is_empty())
+        let digits = text.len() > usize::from(negative);
+        Self::from_seconds(if negative { -1.0 } else { seconds }).filter(|_| digits)
     }
 }
 
