@@ -2,7 +2,7 @@
 # Installs what the tests need where it is missing, then checks everything.
 #
 #   scripts/test.sh            all steps but mac, two at a time
-#   scripts/test.sh STEP...    some of them, one by one: lint test paths smoke mac arm fuzz
+#   scripts/test.sh STEP...    some of them, one by one: lint test paths smoke clients mac arm fuzz
 #
 # As root on Debian missing system packages are installed; elsewhere they are named and the step fails.
 set -euo pipefail
@@ -50,6 +50,7 @@ step_lint() {
 tools() {
     need cc gcc
     need python3 python3-pip
+    python3 -c 'import ensurepip' 2>/dev/null || packages python3-venv
     need npm npm
 }
 
@@ -102,6 +103,30 @@ step_smoke() {
         tee "$home/answer"
     grep -qi "light" "$home/answer"
     rm -rf "$home"
+}
+
+# Real clients, hostile requests and load on the built server. BATON_SUITES chooses among the suites
+# of tests/clients/run.py.
+step_clients() {
+    test_data
+    say "clients of the server"
+    local here=tests/clients room="$target/clients"
+    cargo test --quiet --release --locked --workspace --no-run
+    mkdir -p "$room"
+    if ! cmp --quiet $here/requirements.txt "$room/venv/requirements.txt"; then
+        rm -rf "$room/venv"
+        python3 -m venv "$room/venv"
+        "$room/venv/bin/pip" install --quiet --disable-pip-version-check -r $here/requirements.txt
+        cp $here/requirements.txt "$room/venv/"
+    fi
+    if ! cmp --quiet $here/package-lock.json "$room/node/installed"; then
+        mkdir -p "$room/node"
+        cp $here/package.json $here/package-lock.json "$room/node/"
+        (cd "$room/node" && npm ci --silent --no-audit --no-fund)
+        cp $here/package-lock.json "$room/node/installed"
+    fi
+    # shellcheck disable=SC2086
+    "$room/venv/bin/python" $here/run.py ${BATON_SUITES:-}
 }
 
 step_fuzz() {
@@ -160,7 +185,7 @@ second=$!
 set +m
 trap 'kill -- "-$second" 2>/dev/null || true; rm -f "$log"' EXIT
 failed=0
-scripts/test.sh lint test paths smoke || failed=1
+scripts/test.sh lint test paths smoke clients || failed=1
 wait "$second" || failed=1
 cat "$log"
 if [ "$failed" != 0 ]; then

@@ -1,0 +1,44 @@
+"""What schemathesis cannot know: names of models, and that answers are to be short.
+
+A request that names no model tests nothing but that. So most get the name of a tiny one. What deletes
+keeps the name that was made up.
+"""
+
+import schemathesis
+
+MODEL = "hf.co/test/answer"
+COPY = "copy-of-api"
+LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens", "n_predict")
+
+
+@schemathesis.hook
+def map_body(context, body):
+    if not isinstance(body, dict) or context.operation.method.upper() == "DELETE":
+        return body
+    path = context.operation.path
+    fields = context.operation.definition.raw["requestBody"]["content"]["application/json"]["schema"]
+    known = properties(context.operation.schema.raw_schema, fields)
+    changed = dict(body)
+    for name in ("model", "name", "source", "from"):
+        if isinstance(body.get(name), str) and path != "/api/pull":
+            changed[name] = MODEL
+    if path in ("/api/create", "/api/copy"):
+        changed["model" if path == "/api/create" else "destination"] = COPY
+    for name in LIMITS:
+        if name in known and type(body.get(name, -1)) is int and not 0 < body.get(name, -1) <= 16:
+            changed[name] = 8
+    if "options" in known and isinstance(body.get("options", {}) or {}, dict):
+        changed["options"] = {"num_predict": 8} | (body.get("options") or {})
+    return changed
+
+
+@schemathesis.hook
+def map_query(context, query):
+    return query | {"model": MODEL} if query else query
+
+
+def properties(document, schema):
+    """The names of a schema's fields."""
+    if "$ref" in schema:
+        schema = document["components"]["schemas"][schema["$ref"].rsplit("/", 1)[1]]
+    return schema.get("properties", {})
