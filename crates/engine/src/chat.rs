@@ -1,6 +1,6 @@
 //! A conversation: messages, the template that renders them, and a session that remembers.
 
-use baton_text::{ChatTemplate, Message, RenderOptions};
+use baton_text::{ChatTemplate, Message, OutputFormat, RenderOptions};
 
 use crate::{Engine, Event, GenerateOptions, Generation, Prompt, Result, Session, Summary};
 
@@ -77,7 +77,8 @@ impl Chat {
         &self.session
     }
 
-    /// Says `text` and starts the answer. When the answer ends, however it does, both are part of
+    /// Says `text` and starts the answer. A grammar counts after the reasoning that the template has
+    /// models write, unless the options say where it begins. When the answer ends, however it does, both are part of
     /// the conversation; if no token of it came, neither is.
     ///
     /// # Errors
@@ -120,8 +121,16 @@ impl Chat {
         options: &GenerateOptions,
         take_back: bool,
     ) -> Result<ChatAnswer<'_>> {
+        let mut options = options.clone();
+        if options.grammar.is_some() && options.grammar_after.is_none() {
+            let format = OutputFormat::detect(Some(self.template.source()));
+            if let Some((open, close)) = format.reasoning_around(&prompt) {
+                options.grammar_after_open = open.map(str::to_owned);
+                options.grammar_after = Some(close.to_owned());
+            }
+        }
         let Chat { session, messages, .. } = self;
-        match session.generate(Prompt::Rendered(prompt), options) {
+        match session.generate(Prompt::Rendered(prompt), &options) {
             Ok(generation) => {
                 let text = String::new();
                 Ok(ChatAnswer { generation, messages, text, answered: false, take_back })

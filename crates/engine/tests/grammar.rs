@@ -5,7 +5,8 @@ mod common;
 mod models;
 
 use baton_engine::{
-    Engine, Error, FinishReason, GenerateOptions, Grammar, LoadOptions, Prompt, Sampling,
+    ChatTemplate, Engine, Error, FinishReason, GenerateOptions, Grammar, LoadOptions, Prompt,
+    Sampling,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -54,7 +55,7 @@ fn answer(engine: &Engine, options: &GenerateOptions) -> Answer {
 #[test]
 fn every_answer_fits_its_schema_at_any_temperature() {
     let engine = text_engine(limits(512));
-    for seed in 0..40 {
+    for seed in 0..12 {
         for temperature in [0.0, 1.0, 20.0] {
             let mut options = wild(400);
             options.sampling.seed = Some(seed);
@@ -185,4 +186,27 @@ fn smollm2_describes_a_cat() {
     if answer.summary.reason == FinishReason::EndOfGeneration {
         assert!(serde_json::from_str::<Value>(&answer.text).unwrap().is_object());
     }
+}
+
+#[test]
+fn in_a_chat_a_grammar_counts_where_the_template_ends_the_reasoning() {
+    let engine = text_engine(limits(256));
+    let source = "{% for m in messages %}{{ m.content }}{% endfor %}<think>\n\n</think>\n\n";
+    let template = ChatTemplate::new(source, None, None).unwrap();
+    let mut chat = engine.chat_with_template(template).unwrap();
+    for seed in 0..5 {
+        let mut options = wild(100);
+        options.sampling.seed = Some(seed);
+        options.grammar = Some(Grammar::Regex("yes|no".into()));
+        let answer = collect(chat.send("in", &options).unwrap());
+        assert!(["yes", "no"].contains(&answer.text.as_str()), "{}", answer.text);
+    }
+    // Here the reasoning has begun, and by chance it never ends.
+    let source = "{% for m in messages %}{{ m.content }}{% endfor %}{# </think> #}<think>";
+    let template = ChatTemplate::new(source, None, None).unwrap();
+    let mut chat = engine.chat_with_template(template).unwrap();
+    let grammar = Some(Grammar::Regex("yes|no".into()));
+    let answer = collect(chat.send("in", &GenerateOptions { grammar, ..wild(50) }).unwrap());
+    assert_eq!(answer.summary.reason, FinishReason::Length);
+    assert_eq!(answer.tokens.len(), 50);
 }

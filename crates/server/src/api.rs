@@ -24,6 +24,7 @@ pub enum Api {
 
 impl Api {
     /// All, in the order of the documentation.
+    #[cfg(test)]
     pub const ALL: [Api; 5] = [Api::OpenAi, Api::Anthropic, Api::Ollama, Api::Llama, Api::Baton];
 
     /// Its name for people.

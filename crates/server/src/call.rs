@@ -83,20 +83,78 @@ pub fn reply_with(status: StatusCode, value: &impl Serialize) -> Response {
 
 fn bad_json(path: &str, error: &serde_json::Error) -> ApiError {
     let message = error.to_string();
-    // The path of a field that is not known ends at the object that has it.
-    let unknown = message.strip_prefix("unknown field `").and_then(|rest| rest.split_once('`'));
-    let mut param = if path == "." { String::new() } else { path.to_owned() };
-    if let Some((field, _)) = unknown
-        && !param.ends_with(field)
-    {
-        param = if param.is_empty() { field.to_owned() } else { format!("{param}.{field}") };
-    }
     if error.is_syntax() || error.is_eof() {
-        let message = format!("the body is not valid JSON: {message}");
-        return ApiError::new(Kind::Invalid, message);
+        return ApiError::new(Kind::Invalid, format!("the body is not valid JSON: {message}"));
     }
-    match param.as_str() {
+    let path = if path == "." { "" } else { path };
+    // The path of a field that is not known, or that is not there, may end at its object.
+    let below = |field: &str| match path.rsplit('.').next() {
+        Some("") => field.to_owned(),
+        Some(last) if last == field => path.to_owned(),
+        _ => format!("{path}.{field}"),
+    };
+    let named = |start: &str| message.strip_prefix(start)?.split_once('`').map(|(name, _)| name);
+    if let Some(field) = named("unknown field `") {
+        let param = below(field);
+        let message = format!("{param} is not a field of this request");
+        return ApiError::invalid(param, message);
+    }
+    if let Some(field) = named("missing field `") {
+        let param = below(field);
+        let message = format!("{param} is missing");
+        return ApiError::invalid(param, message);
+    }
+    match path {
         "" => ApiError::new(Kind::Invalid, message),
-        param => ApiError::invalid(param, format!("{param}: {message}")),
+        path => ApiError::invalid(path, format!("{path}: {message}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    #[allow(dead_code)]
+    struct Outer {
+        inner: Vec<Inner>,
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    #[allow(dead_code)]
+    struct Inner {
+        number: u8,
+    }
+
+    fn fault(body: &str) -> (Option<String>, String) {
+        let mut deserializer = serde_json::Deserializer::from_str(body);
+        let error = serde_path_to_error::deserialize::<_, Outer>(&mut deserializer).unwrap_err();
+        let error = bad_json(&error.path().to_string(), error.inner());
+        (error.param, error.message)
+    }
+
+    #[test]
+    fn the_field_at_fault_is_named() {
+        for (body, param) in [
+            ("{}", "inner"),
+            (r#"{"x": 1}"#, "x"),
+            (r#"{"inner": [{"number": 1}, {}]}"#, "inner[1].number"),
+            (r#"{"inner": [{"number": 1, "y": 2}]}"#, "inner[0].y"),
+            (r#"{"inner": [{"number": 300}]}"#, "inner[0].number"),
+            (r#"{"inner": 5}"#, "inner"),
+        ] {
+            let (named, message) = fault(body);
+            assert_eq!(named.as_deref(), Some(param), "{message}");
+            assert!(message.contains(param), "{message}");
+        }
+        for body in ["", "{", "{\"inner\": [}"] {
+            let (named, message) = fault(body);
+            assert_eq!(named, None);
+            assert!(message.contains("not valid JSON"), "{message}");
+        }
     }
 }

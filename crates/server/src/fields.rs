@@ -55,7 +55,7 @@ impl JsonSchema for Ignored {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "x-baton-state": "no effect" })
+        json_schema!({ STATE: "no effect" })
     }
 }
 
@@ -69,7 +69,7 @@ impl JsonSchema for Refused {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "null", "x-baton-state": "refused" })
+        json_schema!({ "type": "null", STATE: "refused" })
     }
 }
 

@@ -255,6 +255,9 @@ impl Models {
     /// As [`Models::copy`].
     pub async fn create(&self, from: &str, name: &str, custom: Option<Custom>) -> Result<()> {
         let (source, name) = (self.shared.key(from)?, name.to_owned());
+        if name.trim() != name {
+            return Err(ApiError::invalid("destination", format!("{name:?} can be no name")));
+        }
         if self.shared.given().contains_key(&name) {
             let problem = format!("{name:?} is the name of a file of the user's");
             return Err(ApiError::invalid("destination", problem));

@@ -86,7 +86,7 @@ async fn version(_: Call) -> Result<Response> {
 
 async fn push(_: Call) -> Result<Response> {
     let message = "Baton pushes models nowhere; copy the files of its store instead";
-    Err(ApiError::new(Kind::Unsupported, message))
+    Err(ApiError::new(Kind::NotFound, message))
 }
 
 /// An answer without content, as Ollama gives to what it has done.

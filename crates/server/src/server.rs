@@ -4,7 +4,7 @@ use std::future::Future;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::Router;
 use hyper::server::conn::http1;
@@ -68,8 +68,6 @@ pub struct State {
     pub models: Models,
     /// What is taken, and from whom.
     pub options: ServeOptions,
-    /// When the server began.
-    pub started: Instant,
     /// The description of all routes, for `GET /openapi.json`.
     pub openapi: serde_json::Value,
 }
@@ -92,7 +90,7 @@ impl Server {
     pub(crate) fn with_routes(models: Models, options: ServeOptions, routes: Vec<Route>) -> Server {
         let drain_timeout = options.drain_timeout;
         let openapi = crate::openapi::document(&routes);
-        let state = Arc::new(State { models, options, started: Instant::now(), openapi });
+        let state = Arc::new(State { models, options, openapi });
         let router = routes::router(routes, &state);
         Server { state, drain_timeout, router }
     }

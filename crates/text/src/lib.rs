@@ -2,10 +2,9 @@
 //!
 //! A [`Tokenizer`] comes from a `tokenizer.json` or from the metadata of a GGUF file and gives the
 //! same ids either way. A [`ChatTemplate`] turns a conversation into the prompt the model was
-//! trained on. On the way back a [`Detokenizer`] turns ids into text as they are generated, and
-//! [`StopStrings`] ends the answer where the user asked, and an
-//! [`OutputParser`] splits it into reasoning, text and tool calls. This crate knows nothing of models or of
-//! the units that run them.
+//! trained on. On the way back a [`Detokenizer`] turns ids into text as they are generated, an
+//! [`OutputParser`] splits it into reasoning, answer and tool calls, and [`StopStrings`] ends the
+//! answer where the user asked. This crate knows nothing of models or of the units that run them.
 
 #![forbid(unsafe_code)]
 

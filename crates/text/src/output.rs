@@ -72,13 +72,18 @@ pub struct ParserOptions {
 pub struct OutputFormat {
     syntax: &'static Syntax,
     think: Option<Think>,
+    /// A call may be the whole answer, without a marker.
+    bare: bool,
 }
 
 impl OutputFormat {
     /// The format that a template is written for; text alone if it shows none, or there is none.
     pub fn detect(template_source: Option<&str>) -> OutputFormat {
         let source = template_source.unwrap_or("");
-        Self { syntax: format::syntax(source), think: format::think(source) }
+        let syntax = format::syntax(source);
+        // A template that shows no tools leaves it to `normalize_messages` to say how they are called.
+        let told = template_source.is_some_and(|source| !source.contains("tools"));
+        Self { syntax, think: format::think(source), bare: syntax.bare || told }
     }
 
     /// Its name: `gpt-oss`, `gemma4`, `functiongemma`, `mistral`, `deepseek`, `kimi`, `lfm2`,
@@ -92,7 +97,9 @@ impl OutputFormat {
         self.is_harmony() || self.think.is_some()
     }
 
-    /// Whether it is known how the model calls tools.
+    /// Whether the model was trained to call tools in a way that is known. One that was not may
+    /// still do as [`ChatTemplate::normalize_messages`](crate::ChatTemplate::normalize_messages)
+    /// tells it, which the parser reads too.
     pub fn calls_tools(&self) -> bool {
         self.is_harmony() || !self.syntax.openings.is_empty()
     }
@@ -152,7 +159,7 @@ impl OutputFormat {
             Machine::Harmony(Harmony::new(tools, reasoning, begin == Begin::Reasoning))
         } else {
             let openings = if tools { self.syntax.openings } else { &[] };
-            let bare = tools && self.syntax.bare;
+            let bare = tools && self.bare;
             Machine::Tags(Box::new(Tags::new(openings, self.think, bare, reasoning, begin)))
         };
         OutputParser { machine, sink }

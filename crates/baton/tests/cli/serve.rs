@@ -23,17 +23,19 @@ impl Server {
         let mut command = home.command(&args);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        let mut stderr = BufReader::new(child.stderr.take().unwrap());
-        let mut said = String::new();
-        loop {
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        let (address, said) = (String::new(), String::new());
+        let mut server = Server { child, stderr, address, said };
+        while server.address.is_empty() {
             let mut line = String::new();
-            assert_ne!(stderr.read_line(&mut line).unwrap(), 0, "it ended: {said}");
-            if let Some(address) = line.trim().strip_prefix("listening on http://") {
-                let address = address.replace("0.0.0.0", "127.0.0.1");
-                return Server { child, stderr, address, said };
+            let read = server.stderr.read_line(&mut line).unwrap();
+            assert_ne!(read, 0, "it ended: {}", server.said);
+            match line.trim().strip_prefix("listening on http://") {
+                Some(address) => server.address = address.replace("0.0.0.0", "127.0.0.1"),
+                None => server.said += &line,
             }
-            said += &line;
         }
+        server
     }
 
     fn send(&self, method: &str, path: &str, body: &str) -> TcpStream {

@@ -14,8 +14,6 @@ const MAX_SCHEMA: usize = 1 << 20;
 const MAX_DEPTH: usize = 128;
 /// Bytes of a Lark grammar.
 const MAX_LARK: usize = 1 << 18;
-/// Brackets that may be open at a time in a Lark grammar.
-const MAX_BRACKETS: usize = 200;
 /// Escapes such as `\w` in a Lark grammar; one stands for hundreds of ranges.
 const MAX_CLASSES: usize = 8192;
 /// Bytes of a regular expression, alone or in a schema.
@@ -29,6 +27,8 @@ pub(super) const STACK: usize = 256 << 20;
 /// The bounds of the parser: each step of it ends after some tens of milliseconds.
 pub(super) fn parser_limits() -> ParserLimits {
     ParserLimits {
+        // The largest schemas of practice take most of it, and it some tenths of a second.
+        initial_lexer_fuel: 600_000,
         // One or two kB each.
         max_lexer_states: 50_000,
         // It walks all tokens for each large expression before the first token.
@@ -58,7 +58,6 @@ pub(super) fn check(grammar: &Grammar) -> Result<()> {
         }
         Grammar::Lark(lark) => {
             at_most(what, lark.len(), MAX_LARK, "bytes")?;
-            at_most(what, deepest(lark), MAX_BRACKETS, "brackets within each other")?;
             at_most(what, classes(lark), MAX_CLASSES, "character classes")
         }
     }
@@ -104,21 +103,6 @@ fn check_schema(schema: &Value) -> Result<()> {
     Ok(())
 }
 
-/// The most brackets that are open at a time, those in strings and expressions included.
-fn deepest(text: &str) -> usize {
-    let (mut open, mut deepest) = (0usize, 0);
-    for byte in text.bytes() {
-        match byte {
-            b'(' | b'[' | b'{' => open += 1,
-            b')' | b']' | b'}' => open = open.saturating_sub(1),
-            // A rule ends with its line, unless a bracket or a bar continues it.
-            _ => {}
-        }
-        deepest = deepest.max(open);
-    }
-    deepest
-}
-
 /// Backslashes that a text ends with.
 pub(super) fn backslashes_at_end(text: &str) -> usize {
     text.len() - text.trim_end_matches('\\').len()
@@ -134,6 +118,8 @@ pub(super) fn error(what: &'static str, problem: &impl fmt::Display) -> Error {
     let problem = problem.to_string();
     // The parser tells of its own faults with all of the call stack.
     let (problem, _) = problem.split_once("\n<backtrace>").unwrap_or((&problem, ""));
+    let problem = problem.trim_end_matches("\n<non-verbose/>");
+    let problem = problem.replacen("NoExtensionBias", "no text matches it", 1);
     let mut problem = problem.replacen("panic: ", "the parser fails on it: ", 1);
     if let Some((end, _)) = problem.char_indices().nth(MAX_MESSAGE) {
         problem.truncate(end);

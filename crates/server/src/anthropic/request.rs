@@ -24,29 +24,39 @@ pub(super) struct MessagesRequest {
     pub model: String,
     /// Most tokens of the answer.
     pub max_tokens: u64,
+    /// The conversation so far.
     messages: Vec<InMessage>,
     /// Instructions for the model.
     system: Option<Content>,
     /// Whether the answer comes as events.
     #[serde(default)]
     pub stream: bool,
+    /// Randomness: 0 always takes the likeliest token.
     temperature: Option<f32>,
+    /// Choose among the likeliest tokens that together have this probability.
     top_p: Option<f32>,
+    /// Choose among this many of the likeliest tokens; 0 for all.
     top_k: Option<usize>,
     /// Texts that end the answer.
     stop_sequences: Option<Vec<String>>,
+    /// Tools that the model may call.
     tools: Option<Vec<Tool>>,
+    /// Whether it is to call one.
     tool_choice: Option<ToolChoice>,
     /// Whether the model thinks first; not if not said.
     thinking: Option<Thinking>,
+    /// The form of the answer, and how much the model thinks.
     output_config: Option<OutputConfig>,
+    /// A JSON schema that the answer fits.
     output_format: Option<OutputFormat>,
     /// How long the model stays in memory.
     pub keep_alive: Option<KeepAlive>,
     /// As `keep_alive`, in seconds.
     pub ttl: Option<KeepAlive>,
+    /// Nothing is kept of a request.
     #[serde(default, rename = "metadata")]
     _metadata: Ignored,
+    /// There is one tier.
     #[serde(default, rename = "service_tier")]
     _service_tier: Ignored,
     /// All prompts are cached.
@@ -55,10 +65,13 @@ pub(super) struct MessagesRequest {
     /// Nothing is ever taken out of a conversation.
     #[serde(default, rename = "context_management")]
     _context_management: Ignored,
+    /// Everything happens on this machine.
     #[serde(default, rename = "inference_geo")]
     _inference_geo: Ignored,
+    /// Baton runs no tools itself.
     #[serde(default, rename = "container")]
     _container: Refused,
+    /// Baton runs no tools itself.
     #[serde(default, rename = "mcp_servers")]
     _mcp_servers: Refused,
 }
@@ -70,17 +83,27 @@ pub(super) struct MessagesRequest {
 pub(super) struct CountRequest {
     /// The model.
     pub model: String,
+    /// The conversation so far.
     messages: Vec<InMessage>,
+    /// Instructions for the model.
     system: Option<Content>,
+    /// Tools that the model may call.
     tools: Option<Vec<Tool>>,
+    /// Whether it is to call one.
     tool_choice: Option<ToolChoice>,
+    /// Whether the model thinks first; not if not said.
     thinking: Option<Thinking>,
+    /// The form of the answer, and how much the model thinks.
     output_config: Option<OutputConfig>,
+    /// A JSON schema that the answer fits.
     output_format: Option<OutputFormat>,
+    /// All prompts are cached.
     #[serde(default, rename = "cache_control")]
     _cache_control: Ignored,
+    /// Nothing is ever taken out of a conversation.
     #[serde(default, rename = "context_management")]
     _context_management: Ignored,
+    /// Baton runs no tools itself.
     #[serde(default, rename = "mcp_servers")]
     _mcp_servers: Refused,
 }
@@ -231,7 +254,7 @@ impl Conversation {
         messages.extend(instructions(self.system)?.map(Message::system));
         let continue_last = self.messages.last().is_some_and(InMessage::is_prefill);
         if self.messages.is_empty() {
-            return Err(ApiError::invalid("messages", "there must be at least one message"));
+            return Err(ApiError::invalid("messages", "messages must hold at least one message"));
         }
         for (at, message) in self.messages.into_iter().enumerate() {
             message.neutral(at, &mut messages)?;

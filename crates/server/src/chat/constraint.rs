@@ -104,7 +104,11 @@ fn call(format: &str, tools: &[Value], tokenizer: &Tokenizer) -> Option<String> 
             "additionalProperties": false,
         })
     };
-    let schema = Grammar::bounded(json!({ "anyOf": tools.iter().map(one).collect::<Vec<_>>() }));
+    // White space as models are trained to write it, and no more.
+    let spacing =
+        json!({ "whitespace_flexible": false, "item_separator": ", ", "key_separator": ": " });
+    let calls: Vec<Value> = tools.iter().map(one).collect();
+    let schema = json!({ "x-guidance": spacing, "anyOf": calls });
     let symbols = |symbols: &[Symbol]| -> String {
         symbols.iter().map(|symbol| symbol.spelled(tokenizer) + " ").collect()
     };

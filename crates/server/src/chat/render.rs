@@ -14,7 +14,7 @@ use crate::{ApiError, Kind, Result};
 /// If the model has no template, or its template refuses the conversation.
 pub fn rendered(loaded: &Loaded, request: &ChatRequest) -> Result<String> {
     if request.messages.is_empty() {
-        return Err(ApiError::invalid("messages", "there must be at least one message"));
+        return Err(ApiError::invalid("messages", "messages is empty; there must be at least one"));
     }
     let engine = loaded.engine()?;
     let tools = offered(request)?;

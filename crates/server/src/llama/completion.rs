@@ -22,22 +22,32 @@ use crate::{ApiError, Result};
 pub(super) struct CompletionRequest {
     /// The model.
     model: Option<String>,
+    /// The text, or its token ids.
     prompt: Prompt,
     /// Most tokens to write; below 0 for as many as there is room for.
     #[serde(alias = "max_tokens")]
     n_predict: Option<i64>,
+    /// Whether the answer comes in pieces.
     #[serde(default)]
     stream: bool,
     /// Texts that end the answer.
     #[serde(default)]
     stop: Vec<String>,
+    /// Randomness: 0 always takes the likeliest token.
     temperature: Option<f32>,
+    /// Choose among this many of the likeliest tokens; 0 for all.
     top_k: Option<i64>,
+    /// Choose among the likeliest tokens that together have this probability.
     top_p: Option<f32>,
+    /// Leave out tokens less likely than this times the likeliest.
     min_p: Option<f32>,
+    /// Divide the logits of tokens that occurred by this.
     repeat_penalty: Option<f32>,
+    /// So many of the last tokens count as occurred; -1 for all.
     repeat_last_n: Option<i32>,
+    /// Subtract this from the logits of tokens that occurred.
     presence_penalty: Option<f32>,
+    /// Subtract this from the logits of tokens for each time they occurred.
     frequency_penalty: Option<f32>,
     /// Below 0 for one that differs each time.
     seed: Option<i64>,
@@ -56,20 +66,28 @@ pub(super) struct CompletionRequest {
     /// All prompts are cached.
     #[serde(default, rename = "cache_prompt")]
     _cache_prompt: Ignored,
+    /// Slots are given out by the server.
     #[serde(default, rename = "id_slot")]
     _id_slot: Ignored,
+    /// The context is never shifted.
     #[serde(default, rename = "n_keep")]
     _n_keep: Ignored,
+    /// The context is never shifted.
     #[serde(default, rename = "n_discard")]
     _n_discard: Ignored,
+    /// Timings come at the end.
     #[serde(default, rename = "timings_per_token")]
     _timings_per_token: Refused,
+    /// Answers are text.
     #[serde(default, rename = "return_tokens")]
     _return_tokens: Refused,
+    /// Samplers have one order.
     #[serde(default, rename = "samplers")]
     _samplers: Refused,
+    /// `/v1/completions` takes it.
     #[serde(default, rename = "logit_bias")]
     _logit_bias: Refused,
+    /// Baton runs no adapters.
     #[serde(default, rename = "lora")]
     _lora: Refused,
 }

@@ -17,6 +17,7 @@ use crate::{ApiError, Result};
 pub(super) struct TokenizeRequest {
     /// The model.
     model: Option<String>,
+    /// The text.
     content: String,
     /// Whether the tokens that the model wants around texts are added.
     #[serde(default)]
@@ -64,6 +65,7 @@ enum Piece {
 pub(super) struct DetokenizeRequest {
     /// The model.
     model: Option<String>,
+    /// The token ids.
     tokens: Vec<u32>,
 }
 
@@ -83,6 +85,7 @@ pub(super) struct ApplyRequest {
     model: Option<String>,
     /// Messages in the form of the OpenAI API.
     messages: Vec<Value>,
+    /// Tools that the model may call.
     tools: Option<Vec<Value>>,
     /// Further variables of the template.
     #[serde(default)]

@@ -22,8 +22,10 @@ impl KeepAlive {
         if seconds < 0.0 {
             return Some(KeepAlive::Forever);
         }
-        let time = Duration::try_from_secs_f64(seconds).ok()?;
-        Some(if time > LONGEST { KeepAlive::Forever } else { KeepAlive::For(time) })
+        if seconds > LONGEST.as_secs_f64() {
+            return Some(KeepAlive::Forever);
+        }
+        Duration::try_from_secs_f64(seconds).ok().map(KeepAlive::For)
     }
 
     /// Reads `5m`, `1h30m`, `90s`, `250ms`, or a bare number of seconds; one below zero is for ever.
@@ -45,7 +47,8 @@ impl KeepAlive {
             seconds += number * unit(&rest[..letters])?;
             rest = &rest[letters..];
         }
-        Self::from_seconds(if negative { -1.0 } else { seconds }).filter(|_| !text.is_empty())
+        let digits = text.len() > usize::from(negative);
+        Self::from_seconds(if negative { -1.0 } else { seconds }).filter(|_| digits)
     }
 }
 

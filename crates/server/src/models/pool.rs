@@ -203,10 +203,16 @@ impl Pool {
         let Some(entry) = entry else { return };
         entry.leases -= 1;
         entry.last_used = now;
-        if entry.leases == 0 {
-            entry.expires = expiry(entry.keep_alive, now);
-            self.shared.tell();
+        if entry.leases > 0 {
+            return;
         }
+        entry.expires = expiry(entry.keep_alive, now);
+        if entry.expires.is_some_and(|at| at <= now) {
+            // Nobody is to see it any more.
+            let name = entry.loaded.name.clone();
+            state.dismiss_entry(&name, id);
+        }
+        self.shared.tell();
     }
 
     /// Gives models back until the pool is closed; then all of them that nobody uses.
@@ -246,6 +252,13 @@ impl State {
         let was_there = entry.is_some();
         self.leaving.extend(entry);
         was_there
+    }
+
+    /// Dismisses the model of that name, unless another has taken its place.
+    fn dismiss_entry(&mut self, name: &str, id: u64) {
+        if self.resident.get(name).is_some_and(|entry| entry.id == id) {
+            self.dismiss(name);
+        }
     }
 
     /// Takes out a model whose time has come and that nobody uses.

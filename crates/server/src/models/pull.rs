@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use baton_engine::available_memory;
 use baton_hub::{Event, LocalModel, Progress, Reference};
 use tokio::sync::mpsc;
 
@@ -12,6 +13,11 @@ use crate::{ApiError, Result};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Pulling {
+    /// Something to know before the bytes come.
+    Note {
+        /// What it is.
+        text: String,
+    },
     /// A source of the model is being asked.
     Trying {
         /// The source, as the catalog spells it.
@@ -73,12 +79,29 @@ impl Models {
                 return Err(ApiError::invalid("model", problem));
             }
         };
+        self.warn_if_too_large(&reference, &progress);
         let _one_of_few = self.shared.pulls.acquire().await.map_err(ApiError::internal)?;
         let local = self.shared.blocking(move |shared| {
             let reference = shared.store.resolve(&reference.to_string())?;
             Ok(shared.store.get(&reference, &mut Teller { progress })?)
         });
         local.await
+    }
+
+    /// Better said before hours of downloading than after.
+    fn warn_if_too_large(&self, reference: &Reference, progress: &mpsc::Sender<Pulling>) {
+        let entry = self.catalog().get(&reference.to_string());
+        let room = self.options().memory.or_else(available_memory);
+        if let (Some(size), Some(room)) = (entry.and_then(|entry| entry.size), room)
+            && size > room
+        {
+            let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+            let (size, room) = (mib(size), mib(room));
+            let text = format!(
+                "it has {size} MiB, and there are {room} MiB of memory for it: it will hardly load"
+            );
+            let _ = progress.try_send(Pulling::Note { text });
+        }
     }
 }
 

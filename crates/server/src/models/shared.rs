@@ -123,7 +123,9 @@ impl From<baton_hub::Error> for ApiError {
     fn from(error: baton_hub::Error) -> Self {
         use baton_hub::Error;
         let kind = match &error {
-            Error::UnknownModel { .. } | Error::NotInstalled { .. } => Kind::NoModel,
+            Error::UnknownModel { .. } | Error::NotInstalled { .. } | Error::Offline { .. } => {
+                Kind::NoModel
+            }
             Error::NotFound { .. } => Kind::NotFound,
             Error::BadReference { .. }
             | Error::NoSuchQuant { .. }
@@ -137,8 +139,7 @@ impl From<baton_hub::Error> for ApiError {
             | Error::Gated { .. }
             | Error::RateLimited { .. }
             | Error::BadResponse { .. }
-            | Error::AllSourcesFailed { .. }
-            | Error::Offline { .. } => Kind::Upstream,
+            | Error::AllSourcesFailed { .. } => Kind::Upstream,
             Error::DiskFull { .. } => Kind::Unavailable,
             _ => Kind::Internal,
         };

@@ -234,3 +234,31 @@ async fn what_cannot_be_pulled_says_why() {
     let error = models.pull("tiny", progress).await.unwrap_err();
     assert!(error.message.contains("cancelled"), "{error}");
 }
+
+#[tokio::test]
+async fn two_may_want_the_same_at_once() {
+    let home = Home::new();
+    let models = home.with_catalog().await;
+    let pull = async || {
+        let (progress, _events) = mpsc::channel(64);
+        models.pull("tiny", progress).await.unwrap()
+    };
+    let (one, two) = tokio::join!(pull(), pull());
+    assert_eq!(one, two);
+    assert_eq!(answer(&models.lease("tiny", None).await.unwrap()).await, ANSWER);
+}
+
+#[tokio::test]
+async fn a_model_that_will_not_fit_is_told_of_before_it_is_fetched() {
+    let home = Home::new();
+    let mut options = options();
+    options.memory = Some(1 << 20);
+    let catalog = "[models.huge]\ntitle = \"Huge\"\nsize = 3000000\n\
+                   sources = [\"http://127.0.0.1:1/huge.gguf\"]\n";
+    let models = Models::new(home.store(catalog), options).unwrap();
+    let (progress, mut events) = mpsc::channel(64);
+    let error = models.pull("huge", progress).await.unwrap_err();
+    assert_eq!(error.kind, Kind::Upstream, "{error}");
+    let Some(Pulling::Note { text }) = events.recv().await else { panic!("nothing was told") };
+    assert!(text.contains("3 MiB") && text.contains("1 MiB"), "{text}");
+}

@@ -35,6 +35,7 @@ pub(super) struct ChatRequest {
     format: Option<Value>,
     /// How long the model stays in memory; 0 without messages unloads it.
     keep_alive: Option<KeepAlive>,
+    /// How tokens are chosen, and the context that the model needs.
     options: Option<Options>,
     /// Whether the model thinks first.
     think: Option<ThinkValue>,

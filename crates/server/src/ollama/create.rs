@@ -45,21 +45,28 @@ pub(super) struct CreateRequest {
     /// Conversations begin with the messages of the request.
     #[serde(default, rename = "messages")]
     _messages: Refused,
+    /// Models are made from others.
     #[serde(default, rename = "files")]
     _files: Refused,
+    /// Baton runs no adapters.
     #[serde(default, rename = "adapters")]
     _adapters: Refused,
+    /// Models stay as they are.
     #[serde(default, rename = "quantize")]
     _quantize: Refused,
     /// Modelfiles are read by the client.
     #[serde(default, rename = "modelfile")]
     _modelfile: Refused,
+    /// What a model is follows from its files.
     #[serde(default, rename = "info")]
     _info: Ignored,
+    /// The model's own template is used.
     #[serde(default, rename = "renderer")]
     _renderer: Refused,
+    /// How the model writes calls follows from its template.
     #[serde(default, rename = "parser")]
     _parser: Refused,
+    /// Baton runs what it knows.
     #[serde(default, rename = "requires")]
     _requires: Ignored,
 }

@@ -30,6 +30,7 @@ pub(super) struct EmbedRequest {
     dimensions: Option<usize>,
     /// How long the model stays in memory.
     keep_alive: Option<KeepAlive>,
+    /// How tokens are chosen, and the context that the model needs.
     options: Option<Options>,
 }
 
@@ -55,6 +56,7 @@ pub(super) struct OldRequest {
     prompt: Option<String>,
     /// How long the model stays in memory.
     keep_alive: Option<KeepAlive>,
+    /// How tokens are chosen, and the context that the model needs.
     options: Option<Options>,
 }
 

@@ -49,6 +49,7 @@ pub(super) struct GenerateRequest {
     keep_alive: Option<KeepAlive>,
     /// Not supported.
     images: Option<Vec<Value>>,
+    /// How tokens are chosen, and the context that the model needs.
     options: Option<Options>,
     /// Whether the model thinks first.
     think: Option<ThinkValue>,

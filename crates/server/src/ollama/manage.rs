@@ -36,8 +36,10 @@ pub(super) struct PullRequest {
     /// Certificates are always checked.
     #[serde(default, rename = "insecure")]
     _insecure: Refused,
+    /// Nothing is fetched by name and password.
     #[serde(default, rename = "username")]
     _username: Ignored,
+    /// Nothing is fetched by name and password.
     #[serde(default, rename = "password")]
     _password: Ignored,
 }
@@ -185,6 +187,7 @@ impl Progress {
 
     fn of(event: Pulling) -> Self {
         match event {
+            Pulling::Note { text } => Progress::new(text),
             Pulling::Trying { source } => Progress::new(format!("trying {source}")),
             Pulling::Failed { problem, retry: None } => Progress::new(problem),
             Pulling::Failed { problem, retry: Some(delay) } => {

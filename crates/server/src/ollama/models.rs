@@ -84,10 +84,13 @@ pub(super) struct ShowRequest {
     name: Option<String>,
     /// Whether to show lists such as the vocabulary, and every tensor.
     verbose: Option<bool>,
+    /// What is shown is the model as it is.
     #[serde(default, rename = "system")]
     _system: Refused,
+    /// The model's own template is used.
     #[serde(default, rename = "template")]
     _template: Refused,
+    /// What is shown is the model as it is.
     #[serde(default, rename = "options")]
     _options: Refused,
 }

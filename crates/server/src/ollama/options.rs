@@ -26,17 +26,25 @@ pub(super) struct Options {
     #[serde(default, deserialize_with = "whole")]
     #[schemars(with = "Option<i64>")]
     num_ctx: Option<i64>,
+    /// Choose among this many of the likeliest tokens; 0 for all.
     #[serde(default, deserialize_with = "whole")]
     #[schemars(with = "Option<i64>")]
     top_k: Option<i64>,
+    /// So many of the last tokens count as occurred; -1 for all.
     #[serde(default, deserialize_with = "whole")]
     #[schemars(with = "Option<i64>")]
     repeat_last_n: Option<i64>,
+    /// Randomness: 0 always takes the likeliest token.
     temperature: Option<f32>,
+    /// Choose among the likeliest tokens that together have this probability.
     top_p: Option<f32>,
+    /// Leave out tokens less likely than this times the likeliest.
     min_p: Option<f32>,
+    /// Divide the logits of tokens that occurred by this.
     repeat_penalty: Option<f32>,
+    /// Subtract this from the logits of tokens that occurred.
     presence_penalty: Option<f32>,
+    /// Subtract this from the logits of tokens for each time they occurred.
     frequency_penalty: Option<f32>,
     /// One text or several that end the answer.
     stop: Option<Texts>,
@@ -46,40 +54,54 @@ pub(super) struct Options {
     tfs_z: Option<f64>,
     /// Only 0, which is off.
     mirostat: Option<f64>,
+    /// Mirostat is off.
     #[serde(default, rename = "mirostat_tau")]
     _mirostat_tau: Ignored,
+    /// Mirostat is off.
     #[serde(default, rename = "mirostat_eta")]
     _mirostat_eta: Ignored,
     /// There is nothing to keep: the context is never shifted.
     #[serde(default, rename = "num_keep")]
     _num_keep: Ignored,
+    /// The server decides.
     #[serde(default, rename = "num_batch")]
     _num_batch: Ignored,
+    /// The server decides.
     #[serde(default, rename = "num_gpu")]
     _num_gpu: Ignored,
+    /// The server decides.
     #[serde(default, rename = "main_gpu")]
     _main_gpu: Ignored,
     /// The server's `--threads` decides.
     #[serde(default, rename = "num_thread")]
     _num_thread: Ignored,
+    /// Files are mapped.
     #[serde(default, rename = "use_mmap")]
     _use_mmap: Ignored,
+    /// Files are mapped.
     #[serde(default, rename = "use_mlock")]
     _use_mlock: Ignored,
+    /// The server decides.
     #[serde(default, rename = "numa")]
     _numa: Ignored,
+    /// The server decides.
     #[serde(default, rename = "low_vram")]
     _low_vram: Ignored,
+    /// The server's `--kv-type` decides.
     #[serde(default, rename = "f16_kv")]
     _f16_kv: Ignored,
+    /// Line breaks are tokens like others.
     #[serde(default, rename = "penalize_newline")]
     _penalize_newline: Ignored,
+    /// There is no draft model.
     #[serde(default, rename = "draft_num_predict")]
     _draft_num_predict: Ignored,
     #[serde(default, rename = "vocab_only")]
     _vocab_only: Refused,
+    /// The model's own is right.
     #[serde(default, rename = "rope_frequency_base")]
     _rope_frequency_base: Refused,
+    /// The model's own is right.
     #[serde(default, rename = "rope_frequency_scale")]
     _rope_frequency_scale: Refused,
 }

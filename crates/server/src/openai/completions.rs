@@ -7,7 +7,6 @@ use baton_engine::Sampling;
 use futures_util::future::try_join_all;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 
 use super::chat_request::{ResponseFormat, StreamOptions, stay};
 use super::completion_stream::CompletionScript;
@@ -154,7 +153,8 @@ struct Choice {
 pub struct Logprobs {
     tokens: Vec<String>,
     token_logprobs: Vec<f32>,
-    top_logprobs: Vec<Map<String, Value>>,
+    /// The most likely tokens in the place of each.
+    top_logprobs: Vec<BTreeMap<String, f32>>,
     /// Where each begins in the text, in characters.
     text_offset: Vec<usize>,
 }
@@ -169,7 +169,7 @@ impl Logprobs {
             *offset += text.chars().count();
             logprobs.tokens.push(text);
             logprobs.token_logprobs.push(possible(token.logprob));
-            let other = |other: &TokenInfo| (other.text(), possible(other.logprob).into());
+            let other = |other: &TokenInfo| (other.text(), possible(other.logprob));
             logprobs.top_logprobs.push(token.top.iter().map(other).collect());
         }
         logprobs

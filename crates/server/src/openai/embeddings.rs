@@ -52,6 +52,7 @@ pub struct Request {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(untagged)]
 #[schemars(rename = "EmbeddingInputs")]
+#[allow(dead_code)] // What is refused need not be looked at.
 enum Inputs {
     /// Several texts.
     Texts(Vec<String>),

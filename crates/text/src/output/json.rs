@@ -205,3 +205,65 @@ fn escape_controls(text: &str) -> Cow<'_, str> {
     }
     Cow::Owned(result)
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The length of the JSON that `text` begins with.
+    fn scan(text: &str, bare: bool) -> Option<usize> {
+        let mut scan = JsonScan::new(bare);
+        for (place, c) in text.char_indices() {
+            match scan.push(c) {
+                Progress::More => {}
+                Progress::Done => return Some(place + c.len_utf8()),
+                Progress::Failed => return None,
+            }
+        }
+        None
+    }
+
+    #[test]
+    fn the_end_of_a_value_is_found() {
+        for text in ["{}", "[]", r#"{"a" : [1, -2.5e3, true,false ,null], "b\"}": {"c": "é\\"}}"#]
+        {
+            assert_eq!(scan(&format!("{text}}}]"), false), Some(text.len()), "{text}");
+        }
+        for text in
+            ["1", "\"a\"", "[1 2]", "[,]", "{a:1}", "{\"a\"}", "[tru]", "[}", "{\"a\\x\":1}"]
+        {
+            assert_eq!(scan(text, false), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn only_what_begins_like_a_call_is_read_without_a_marker() {
+        for text in [r#"{"name": [["x"]]}"#, r#"[{"type": 1}, 2]"#] {
+            assert_eq!(scan(text, true), Some(text.len()), "{text}");
+        }
+        for text in [r#"{"title": 1}"#, "[1]", "[[{", r#"["name"]"#, r#"{"a_very_long_key_that"#] {
+            assert_eq!(scan(text, true), None, "{text}");
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(5_000))]
+
+        #[test]
+        fn what_is_json_is_never_refused(text in r#"[{}\[\]",:\\ a-c1-2.e-]{0,24}"#) {
+            let text = format!("{{\"a\":[{text}]}}");
+            if serde_json::from_str::<Value>(&text).is_ok() {
+                prop_assert_eq!(scan(&text, false), Some(text.len()));
+            }
+        }
+
+        #[test]
+        fn arguments_are_objects(text in r#"[{}"\\:a\n1]{0,12}"#) {
+            if let Some(object) = arguments_object(&text) {
+                prop_assert!(serde_json::from_str::<Map<String, Value>>(&object).is_ok());
+            }
+        }
+    }
+}

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::json::arguments_object;
+use super::json::{self, arguments_object};
 use super::literal::Literals;
 use super::sink::{Call, Tools};
 
@@ -11,7 +11,7 @@ use super::sink::{Call, Tools};
 pub(super) enum Inside {
     /// `call:NAME{key:value}`, as Gemma 4 and FunctionGemma write.
     Gemma,
-    /// `NAME<｜tool▁sep｜>{…}`, or `function<｜tool▁sep｜>NAME` and the arguments in a fence.
+    /// `NAME<｜tool▁sep｜>{…}`, `function<｜tool▁sep｜>NAME` and the arguments in a fence, or JSON.
     DeepSeek,
     /// `functions.NAME:0<|tool_call_argument_begin|>{…}`.
     Kimi,
@@ -46,7 +46,10 @@ fn gemma(text: &str) -> Option<Call> {
 }
 
 fn deepseek(text: &str) -> Option<Call> {
-    let (first, rest) = text.split_once("<｜tool▁sep｜>")?;
+    let Some((first, rest)) = text.split_once("<｜tool▁sep｜>") else {
+        // Some templates show JSON instead.
+        return json::calls(text).filter(|calls| calls.len() == 1)?.pop();
+    };
     let rest = rest.trim();
     let (name, arguments) = match rest.strip_suffix("```") {
         Some(fenced) => fenced.split_once("```json")?,

@@ -238,7 +238,9 @@ impl Tags {
     }
 
     fn text(&mut self, c: char, sink: &mut Sink) {
-        if self.bare && matches!(c, '{' | '[') && self.gap.is_some() && self.watch.is_empty() {
+        let free =
+            self.watch.is_empty() && !self.markers.iter().any(|marker| marker.starts_with(c));
+        if self.bare && free && matches!(c, '{' | '[') && self.gap.is_some() {
             let reader = Reader::new(Body::Bare);
             return self.call(c, reader, String::new(), 0, None, sink);
         }

@@ -121,7 +121,7 @@ fn a_call_comes_whole_with_its_arguments_as_written() {
 
 #[test]
 fn endless_and_deep_outputs_take_linear_time() {
-    let many = |part: &str| part.repeat(2_000_000 / part.len());
+    let many = |part: &str| part.repeat(100_000 / part.len());
     let start = Instant::now();
     for template in [
         "<tool_call> <function= </think>",
@@ -164,6 +164,6 @@ fn endless_and_deep_outputs_take_linear_time() {
             [parser.push(&format!("<tool_call>{call}</tool_call>")), parser.finish()].concat();
         assert!(shown.iter().all(|piece| matches!(piece, Piece::Text(_))));
     }
-    // With a square in the length this would be hours.
-    assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
+    // With a square in the length this would be minutes.
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
 }

@@ -104,11 +104,20 @@ impl ChatTemplate {
             if name != THOUGHTS[0] {
                 message.extra.shift_remove(name);
             }
-            let quoted = [format!("'{name}'"), format!("\"{name}\""), format!(".{name}")];
-            if quoted.iter().any(|name| self.source.contains(name)) {
+            if self.mentions(name) {
                 message.extra.insert(name.to_owned(), thoughts.clone());
             }
         }
+    }
+
+    /// Whether the template reads a field of this name.
+    fn mentions(&self, field: &str) -> bool {
+        let part = |c: char| c.is_alphanumeric() || c == '_';
+        let ends = |text: &str| !text.starts_with(part);
+        self.source.match_indices(field).any(|(place, _)| {
+            let begins = self.source[..place].ends_with(['.', '\'', '"']);
+            begins && ends(&self.source[place + field.len()..])
+        })
     }
 }
 
@@ -380,3 +389,6 @@ fn instructions(tools: &Value) -> String {
         list.unwrap_or_default()
     )
 }
+
+#[cfg(test)]
+mod tests;

@@ -77,3 +77,78 @@ fn templates_of_popular_models_render_as_in_python() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
+
+#[test]
+fn calls_as_the_api_has_them_render_in_the_form_of_the_template() {
+    let Some(sources) = sources() else { return };
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/chat_templates.json");
+    let golden: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    let (messages, options) = conversation(&golden["cases"]["tools as the API has them"]);
+    let (mut seen, mut wrong) = (0, Vec::new());
+    for entry in golden["templates"].as_array().unwrap() {
+        let Some(as_text) = entry["texts"].get("tools as the API has them") else { continue };
+        let name = entry["name"].as_str().unwrap();
+        // These put arguments together as text; all others write an object as JSON.
+        let expected =
+            if name.starts_with("deepseek") { as_text } else { &entry["texts"]["tools"] };
+        let source = &sources[entry["sha256"].as_str().unwrap()];
+        let template = ChatTemplate::new(source, Some("<s>"), Some("</s>")).unwrap();
+        let tools = options.tools.as_ref().filter(|_| template.shows_tools());
+        let normal = template.normalize_messages(&messages, tools);
+        let text = template.render(&normal, &options);
+        seen += 1;
+        if text.as_ref().ok().map(String::as_str) != expected.as_str() {
+            wrong.push(format!("{name}:\n  ours   {text:?}\n  python {expected}"));
+        }
+    }
+    assert!(seen >= 10, "{seen}");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_template_takes_what_clients_send() {
+    let Some(sources) = sources() else { return };
+    let (tools, conversation) = client();
+    let (mut seen, mut wrong) = (0, Vec::new());
+    for source in sources.values() {
+        // A few are no Jinja, for Python neither.
+        let Ok(template) = ChatTemplate::new(source, Some("<s>"), Some("</s>")) else { continue };
+        let mut options = RenderOptions::for_answer();
+        options.tools = Some(tools.clone());
+        let messages = template.normalize_messages(&conversation, options.tools.as_ref());
+        match template.render(&messages, &options) {
+            // One writes nothing, whatever it is given.
+            Ok(text) if text.is_empty() => {}
+            Ok(text) => {
+                seen += 1;
+                let parts = ["Be brief.", "weather", "Oslo", "21 degrees", "And now?"];
+                for part in parts.iter().filter(|part| !text.contains(**part)) {
+                    wrong.push(format!("{part} is lost: {text}\n"));
+                }
+            }
+            Err(error) => wrong.push(format!("{error}: {}\n", &source[..source.len().min(60)])),
+        }
+    }
+    assert!(seen >= 50, "{seen}");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Tools and a conversation in the form of the OpenAI API.
+fn client() -> (Value, Vec<Message>) {
+    let tools = serde_json::json!([{ "type": "function", "function": {
+        "name": "weather", "description": "Tells the weather.",
+        "parameters": { "type": "object", "properties": { "place": { "type": "string" } } },
+    } }]);
+    let messages = serde_json::json!([
+        { "role": "developer", "content": "Be brief." },
+        { "role": "user", "content": [{ "type": "text", "text": "Weather in Oslo?" }] },
+        { "role": "assistant", "content": null, "tool_calls": [{
+            "id": "call_Zx81kQ3mB7", "type": "function",
+            "function": { "name": "weather", "arguments": "{\"place\": \"Oslo\"}" },
+        }] },
+        { "role": "tool", "tool_call_id": "call_Zx81kQ3mB7", "content": "21 degrees" },
+        { "role": "assistant", "content": "Warm." },
+        { "role": "user", "content": "And now?" },
+    ]);
+    (tools, serde_json::from_value(messages).unwrap())
+}

@@ -115,7 +115,7 @@ async fn what_cannot_be_done_is_refused_and_named() {
     }
     let error = ask(&models, "POST", "/api/chat", hello("nothing")).await.failed(404);
     assert!(error["error"].as_str().unwrap().contains("not found"), "{error}");
-    ask(&models, "POST", "/api/push", json!({ "model": "sky" })).await.failed(501);
+    ask(&models, "POST", "/api/push", json!({ "model": "sky" })).await.failed(404);
     ask(&models, "GET", "/api/chat", Value::Null).await.failed(405);
     ask(&models, "GET", "/api/nothing", Value::Null).await.failed(404);
 }
