@@ -67,6 +67,9 @@ def main():
         for model in TINY:
             status, reply = stage.ask(open_.url, "POST", "/api/pull", {"model": model, "stream": False})
             assert (status, reply) == (200, {"status": "success"}), reply
+        for server in (open_, locked):
+            headers = {"x-api-key": KEY}
+            assert stage.ask(server.url, "POST", "/api/generate", {"model": stage.MODEL}, headers)[0] == 200
         for name in names:
             begun = time.monotonic()
             done = subprocess.run(SUITES[name](), env=os.environ | variables, cwd=HERE)

@@ -35,7 +35,7 @@ class Server:
         return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
-def ask(url, method, path, body=None, headers=None, timeout=60):
+def ask(url, method, path, body=None, headers=None, timeout=300):
     """The status and the JSON of one request; None for a body that is not JSON."""
     connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=timeout)
     with contextlib.closing(connection):
