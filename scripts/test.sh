@@ -161,8 +161,7 @@ step_arm() {
     CARGO_PROFILE_DEV_OPT_LEVEL=1 \
         CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
         CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64 -L /usr/aarch64-linux-gnu -cpu max" \
-        cross test -p baton-cpu --lib --target aarch64-unknown-linux-gnu \
-        --config 'profile.dev.package."*".opt-level=0'
+        cross test -p baton-cpu --lib --target aarch64-unknown-linux-gnu
 }
 
 if [ $# -gt 0 ]; then

@@ -1,9 +1,9 @@
 //! HTTP over the engine: the interfaces of OpenAI, Ollama, Anthropic and llama-server, and a web
 //! page.
 //!
-//! Every interface turns its requests into one neutral form ([`chat`]) and shows the same answers in
-//! its own shape, so that no interface can do what another cannot. [`routes`] is the one table of
-//! endpoints; [`models`] finds, loads and unloads what answers.
+//! Every interface turns its requests into one neutral form (`chat`) and shows the same answers in
+//! its own shape, so that no interface can do what another cannot. `routes` is the one table of
+//! endpoints; `models` finds, loads and unloads what answers.
 #![forbid(unsafe_code)]
 
 mod anthropic;

@@ -5,6 +5,7 @@
 //! the one that is in memory, or the only one that is installed; if there are several it is refused.
 
 mod completion;
+mod saved;
 mod state;
 mod text;
 
@@ -22,6 +23,14 @@ pub fn routes() -> Vec<Route> {
             .gives::<state::Props>(),
         Route::get(Llama, "/slots", "The answers being made; ?model= names a model", state::slots)
             .gives::<Vec<state::Slot>>(),
+        Route::post(
+            Llama,
+            "/slots/{id}",
+            "Save, restore or erase a model's cache, by ?action=; ?model= names a model",
+            saved::act,
+        )
+        .takes::<saved::SavedRequest>()
+        .gives::<saved::Saved>(),
         Route::post(Llama, "/tokenize", "The tokens of a text", text::tokenize)
             .takes::<text::TokenizeRequest>()
             .gives::<text::Tokenized>(),

@@ -50,6 +50,8 @@ pub struct ModelOptions {
     pub max_models: usize,
     /// Most bytes of memory for all models; by default what the system can give.
     pub memory: Option<u64>,
+    /// Where caches of models are saved on request; nowhere if none.
+    pub cache_folder: Option<PathBuf>,
     /// How long a request waits for others to end if their models fill the memory.
     pub patience: Duration,
 }
@@ -62,6 +64,7 @@ impl Default for ModelOptions {
             keep_alive: KeepAlive::For(Duration::from_secs(5 * 60)),
             max_models: 3,
             memory: None,
+            cache_folder: None,
             patience: Duration::from_secs(60),
         }
     }

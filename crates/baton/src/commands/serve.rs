@@ -2,6 +2,7 @@
 
 mod address;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -88,6 +89,9 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 3)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..))]
     max_models: u16,
+    /// Folder in which clients may save the caches of models, by POST /slots/0?action=save
+    #[arg(long, value_name = "FOLDER")]
+    slot_save_path: Option<PathBuf>,
     /// Most memory for all models, such as 8GiB; by default what the system can give
     #[arg(long, value_name = "SIZE", value_parser = format::parse_memory)]
     memory: Option<u64>,
@@ -100,6 +104,9 @@ pub struct Args {
 pub fn execute(args: Args) -> anyhow::Result<()> {
     if args.api_key.as_ref().is_some_and(|key| key.trim().is_empty()) {
         return Err(usage("the API key is empty"));
+    }
+    if let Some(folder) = args.slot_save_path.as_ref().filter(|folder| !folder.is_dir()) {
+        return Err(usage(format_args!("{} is no folder", folder.display())));
     }
     let store = models::store()?;
     models::warn_if_unusable(&store)?;
@@ -192,6 +199,7 @@ fn model_options(args: &Args) -> ModelOptions {
         keep_alive: args.keep_alive,
         max_models: args.max_models.into(),
         memory: args.memory,
+        cache_folder: args.slot_save_path.clone(),
         ..ModelOptions::default()
     }
 }

@@ -1,6 +1,7 @@
 use serde_json::{Value, json};
 
-use crate::testing::{ANSWER, CONTEXT, Home, ask};
+use crate::testing::{self, ANSWER, CONTEXT, Home, ask};
+use crate::{ModelOptions, Models};
 
 #[tokio::test]
 async fn texts_are_split_and_joined() {
@@ -112,4 +113,42 @@ async fn a_text_is_continued_in_events_and_whole() {
         let error = ask(&models, "POST", "/completion", body(more)).await.failed(400);
         assert!(error["error"]["message"].as_str().unwrap().contains(name), "{error}");
     }
+}
+
+#[tokio::test]
+async fn a_cache_is_saved_and_restored_on_request() {
+    let (home, other) = (Home::new(), Home::new());
+    let folder = home.path("saved");
+    std::fs::create_dir(&folder).unwrap();
+    let options = || ModelOptions { cache_folder: Some(folder.clone()), ..testing::options() };
+    let (models, fresh) = (home.models_with(options()).await, other.models_with(options()).await);
+    let prompt = "Tell me of the sky, and of the sea, and of all that lies between them.";
+    let ask_for = async |models: &Models| {
+        let body = json!({ "model": "sky", "prompt": prompt, "temperature": 0, "n_predict": 4 });
+        ask(models, "POST", "/completion", body).await.json()
+    };
+    let first = ask_for(&models).await;
+    let act = async |models: &Models, action: &str, name: Value| {
+        let path = format!("/slots/0?action={action}&model=sky");
+        ask(models, "POST", &path, json!({ "filename": name })).await
+    };
+    let saved = act(&models, "save", json!("sky.cache")).await.json();
+    let restored = act(&fresh, "restore", json!("sky.cache")).await.json();
+    assert_eq!(saved["n_saved"], restored["n_restored"]);
+    assert_eq!(saved["n_written"], std::fs::metadata(folder.join("sky.cache")).unwrap().len());
+    let again = ask_for(&fresh).await;
+    assert_eq!(again["content"], first["content"]);
+    assert_eq!(again["timings"]["prompt_n"], 1, "{again}");
+
+    let erased = act(&fresh, "erase", Value::Null).await.json();
+    assert!(erased["n_erased"].as_u64().unwrap() > 0, "{erased}");
+    for name in ["../sky.cache", "/etc/passwd", "a/b", ".hidden", ""] {
+        act(&models, "save", json!(name)).await.failed(400);
+    }
+    act(&models, "restore", json!("missing")).await.failed(404);
+    std::fs::write(folder.join("broken"), "BATONPC1 and what does not belong there").unwrap();
+    act(&models, "restore", json!("broken")).await.failed(400);
+    act(&models, "forget", json!("sky.cache")).await.failed(400);
+    let plain = home.models().await;
+    act(&plain, "save", json!("sky.cache")).await.failed(501);
 }
