@@ -31,7 +31,7 @@ pub enum FinishReason {
     Stop(String),
     /// The wanted number of tokens, or the context, is full.
     Length,
-    /// The [`CancelToken`] was used.
+    /// The [`CancelToken`](crate::CancelToken) was used.
     Cancelled,
 }
 

@@ -50,8 +50,11 @@ pub struct LoadOptions {
     /// Most tokens of a prompt and its answer together. By default what the model was trained for,
     /// but no more than 8192, nor than a quarter of the available memory can hold.
     pub context: Option<usize>,
-    /// Most tokens in the cache over all sequences; by default, and at least, one context.
+    /// Most tokens in the cache over all sequences; at least one context. By default as many
+    /// contexts as `conversations`, but no more than a quarter of the available memory can hold.
     pub kv_tokens: Option<usize>,
+    /// How many conversations the cache is to have room for.
+    pub conversations: usize,
     /// Tokens of a prompt that are evaluated at once; an answer can be cancelled between.
     pub batch_tokens: usize,
     /// What keys and values are kept as.
@@ -68,6 +71,7 @@ impl Default for LoadOptions {
             unit: UnitKind::default(),
             context: None,
             kv_tokens: None,
+            conversations: 1,
             batch_tokens: 512,
             kv_type: KvType::default(),
             threads: None,
@@ -195,17 +199,26 @@ fn limits(config: &ModelConfig, options: &LoadOptions) -> Result<Limits> {
             config.context_length
         );
     }
-    let kv_tokens = options.kv_tokens.unwrap_or(context).max(context);
+    let wanted = options.kv_tokens.unwrap_or_else(|| {
+        let all = context.saturating_mul(options.conversations);
+        all.min(affordable_tokens(config, options.kv_type, available_memory()))
+    });
+    let kv_tokens = wanted.max(context);
     Ok(Limits { context, kv_tokens, batch_tokens: options.batch_tokens.min(context) })
 }
 
-fn default_context(config: &ModelConfig, kv_type: KvType, available: Option<u64>) -> usize {
+/// Tokens whose keys and values the share of memory holds that nobody asked for.
+fn affordable_tokens(config: &ModelConfig, kv_type: KvType, available: Option<u64>) -> usize {
     let sizes = [config.layers.len(), config.kv_heads, kv_type.bytes(config.head_dim)];
     let per_token = sizes.iter().fold(2usize, |product, &size| product.saturating_mul(size));
-    let affordable = available.map_or(usize::MAX, |bytes| {
+    available.map_or(usize::MAX, |bytes| {
         let tokens = bytes / CONTEXT_SHARE / per_token.max(1) as u64;
         usize::try_from(tokens).unwrap_or(usize::MAX)
-    });
+    })
+}
+
+fn default_context(config: &ModelConfig, kv_type: KvType, available: Option<u64>) -> usize {
+    let affordable = affordable_tokens(config, kv_type, available);
     // Down to a round number, so that it is the same on machines that are nearly alike.
     let affordable = affordable.checked_ilog2().map_or(0, |log| 1 << log);
     affordable.clamp(LEAST_CONTEXT, DEFAULT_CONTEXT).min(config.context_length)

@@ -91,7 +91,7 @@ impl Session {
     /// The tokens in its cache. Empty after its room was needed for others.
     ///
     /// # Errors
-    /// [`Error::Poisoned`].
+    /// [`Error::Poisoned`](crate::Error::Poisoned).
     pub fn tokens(&self) -> Result<Vec<u32>> {
         let sequences = self.engine.lock()?;
         Ok(self.seq.map_or(Vec::new(), |seq| sequences.tokens(seq).to_vec()))

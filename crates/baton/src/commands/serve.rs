@@ -35,6 +35,8 @@ one ends at once.";
 
 /// How often Ctrl-C is looked for.
 const WATCH: Duration = Duration::from_millis(100);
+/// Conversations of full length that a model's cache has room for, if memory allows.
+const CONVERSATIONS: usize = 4;
 /// Threads for what may block: templates, tokenizers, files, downloads.
 const BLOCKING_THREADS: usize = 32;
 /// Threads for connections, which need little.
@@ -65,7 +67,8 @@ pub struct Args {
     #[arg(long, short, visible_alias = "ctx-size", aliases = ["num-ctx", "context"])]
     #[arg(value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(2..))]
     ctx: Option<u32>,
-    /// Tokens of all conversations that a model keeps in its cache; at least one context
+    /// Tokens of all conversations that a model keeps in its cache; at least one context, and by
+    /// default four if they fit into a quarter of the free memory
     #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(2..))]
     kv_tokens: Option<u32>,
     /// Threads to compute with
@@ -188,6 +191,7 @@ fn model_options(args: &Args) -> ModelOptions {
         load: LoadOptions {
             context: args.ctx.map(|n| n as usize),
             kv_tokens: args.kv_tokens.map(|n| n as usize),
+            conversations: CONVERSATIONS,
             threads: args.threads.map(usize::from),
             kv_type: args.kv_type,
             ..LoadOptions::default()
