@@ -113,7 +113,7 @@ fn sigterm_lets_an_answer_finish() {
     let home = Home::new();
     let args = ["--model", &home.endless_model(), "--ctx", "4096"];
     let mut server = Server::start(&home, &args);
-    let body = r#"{"model": "endless", "prompt": "a", "max_tokens": 2000, "stream": true}"#;
+    let body = r#"{"model": "endless", "prompt": "a", "max_tokens": 300, "stream": true}"#;
     let mut connection = server.send("POST", "/v1/completions", body);
     let mut first = [0; 15];
     connection.read_exact(&mut first).unwrap();
