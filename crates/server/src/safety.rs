@@ -8,7 +8,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use axum::body::{Body, to_bytes};
+use axum::body::{Body, HttpBody, to_bytes};
 use axum::extract::{Request, State as Shared};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
@@ -153,6 +153,10 @@ pub(crate) fn authorize(options: &ServeOptions, headers: &HeaderMap) -> Result<(
 
 /// Reads a body, if it is not too large and comes in time.
 pub(crate) async fn read_body(options: &ServeOptions, body: Body) -> Result<Bytes> {
+    // A length that is too much is refused before the client is told to go on and send it.
+    if body.size_hint().lower() > options.max_body as u64 {
+        return Err(too_large(options));
+    }
     let whole = to_bytes(body, options.max_body);
     match tokio::time::timeout(options.body_timeout, whole).await {
         Ok(Ok(body)) => Ok(body),
@@ -170,12 +174,15 @@ fn unread(options: &ServeOptions, error: &axum::Error) -> ApiError {
     while let Some(error) = cause {
         // Its type is that of a crate that axum keeps to itself.
         if error.to_string().contains("length limit exceeded") {
-            let message = format!("the body is larger than {} bytes", options.max_body);
-            return ApiError::new(Kind::TooLarge, message);
+            return too_large(options);
         }
         cause = error.source();
     }
     ApiError::new(Kind::Invalid, format!("the body cannot be read: {error}"))
+}
+
+fn too_large(options: &ServeOptions) -> ApiError {
+    ApiError::new(Kind::TooLarge, format!("the body is larger than {} bytes", options.max_body))
 }
 
 #[cfg(test)]
