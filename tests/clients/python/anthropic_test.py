@@ -113,7 +113,7 @@ def test_errors(client, locked_url, key):
     with pytest.raises(anthropic.NotFoundError) as caught:
         say(client, "no-such-model")
     assert caught.value.body["error"]["type"] == "not_found_error"
-    for fields in ({"max_tokens": 0}, {"temperature": -1}, {"extra_body": {"nonsense": 1}}):
+    for fields in ({"max_tokens": 0}, {"extra_body": {"temperature": -1}}, {"extra_body": {"nonsense": 1}}):
         with pytest.raises(anthropic.BadRequestError) as caught:
             say(client, **fields)
         assert caught.value.body["error"]["type"] == "invalid_request_error"
