@@ -76,12 +76,7 @@ impl Decoder<'_> {
 
     fn attention(&mut self, x: ValueId, i: usize, layer: &LayerConfig) -> Result<ValueId> {
         let &ModelConfig { heads, kv_heads, head_dim, hidden, .. } = self.config;
-        let slots = [
-            (Slot::AttnQ, heads * head_dim),
-            (Slot::AttnK, kv_heads * head_dim),
-            (Slot::AttnV, kv_heads * head_dim),
-        ];
-        let [mut q, mut k, v] = self.loader.projections(x, i, slots, Slot::AttnQkv, hidden)?;
+        let [mut q, mut k, v] = self.loader.queries_keys_values(x, i, self.config)?;
         if self.config.qk_norm {
             q = self.norm(q, Slot::AttnQNorm, i, head_dim)?;
             k = self.norm(k, Slot::AttnKNorm, i, head_dim)?;
@@ -129,8 +124,7 @@ impl Decoder<'_> {
 
     fn feed_forward(&mut self, x: ValueId, i: usize) -> Result<ValueId> {
         let &ModelConfig { hidden, ffn, gate: kind, .. } = self.config;
-        let slots = [(Slot::FfnGate, ffn), (Slot::FfnUp, ffn)];
-        let [gate, up] = self.loader.projections(x, i, slots, Slot::FfnGateUp, hidden)?;
+        let [gate, up] = self.loader.gate_and_up(x, i, self.config)?;
         let inner = self.loader.graph.gated(&format!("blk.{i}.ffn_act"), gate, up, kind)?;
         self.loader.linear(inner, Slot::FfnDown, i, hidden, ffn)
     }

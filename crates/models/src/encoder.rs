@@ -80,12 +80,7 @@ impl Encoder<'_> {
 
     fn attention(&mut self, x: ValueId, i: usize) -> Result<ValueId> {
         let &ModelConfig { heads, kv_heads, head_dim, hidden, .. } = self.config;
-        let slots = [
-            (Slot::AttnQ, heads * head_dim),
-            (Slot::AttnK, kv_heads * head_dim),
-            (Slot::AttnV, kv_heads * head_dim),
-        ];
-        let [mut q, mut k, v] = self.loader.projections(x, i, slots, Slot::AttnQkv, hidden)?;
+        let [mut q, mut k, v] = self.loader.queries_keys_values(x, i, self.config)?;
         if let Some(table) = &self.rope {
             let rope = Rope {
                 head_dim,
@@ -120,8 +115,7 @@ impl Encoder<'_> {
                 self.loader.graph.activation(&name, up, activation)?
             }
             kind => {
-                let slots = [(Slot::FfnGate, ffn), (Slot::FfnUp, ffn)];
-                let [gate, up] = self.loader.projections(x, i, slots, Slot::FfnGateUp, hidden)?;
+                let [gate, up] = self.loader.gate_and_up(x, i, self.config)?;
                 self.loader.graph.gated(&name, gate, up, kind)?
             }
         };

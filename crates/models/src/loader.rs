@@ -6,6 +6,7 @@ use baton_graph::{GraphBuilder, ValueId, WeightId};
 use baton_weights::{Tensor, Weight, Weights};
 
 use crate::arch::Family;
+use crate::config::ModelConfig;
 use crate::names::{self, Names, Slot};
 use crate::source::Source;
 use crate::{Error, Result};
@@ -132,7 +133,7 @@ impl<'a> Loader<'a> {
     }
 
     /// Products of `x` with several matrices of `cols` columns, which the file may keep as one.
-    pub(crate) fn projections<const N: usize>(
+    fn projections<const N: usize>(
         &mut self,
         x: ValueId,
         layer: usize,
@@ -159,6 +160,33 @@ impl<'a> Loader<'a> {
             *value = self.linear(x, slot, layer, rows, cols)?;
         }
         Ok(values)
+    }
+
+    /// Queries, keys and values of `x` in an attention layer.
+    pub(crate) fn queries_keys_values(
+        &mut self,
+        x: ValueId,
+        layer: usize,
+        config: &ModelConfig,
+    ) -> Result<[ValueId; 3]> {
+        let &ModelConfig { heads, kv_heads, head_dim, hidden, .. } = config;
+        let slots = [
+            (Slot::AttnQ, heads * head_dim),
+            (Slot::AttnK, kv_heads * head_dim),
+            (Slot::AttnV, kv_heads * head_dim),
+        ];
+        self.projections(x, layer, slots, Slot::AttnQkv, hidden)
+    }
+
+    /// The two projections of `x` in a gated feed-forward layer.
+    pub(crate) fn gate_and_up(
+        &mut self,
+        x: ValueId,
+        layer: usize,
+        config: &ModelConfig,
+    ) -> Result<[ValueId; 2]> {
+        let slots = [(Slot::FfnGate, config.ffn), (Slot::FfnUp, config.ffn)];
+        self.projections(x, layer, slots, Slot::FfnGateUp, config.hidden)
     }
 
     /// Product of `x` with the matrix of a slot, and its offset if there is one.

@@ -36,6 +36,9 @@ import words
 from cases import CASES
 
 HERE = pathlib.Path(__file__).parent
+sys.path.append(str(HERE.parent))
+
+from weights import fill, on_grid  # noqa: E402: it lies beside the folder of this script
 TEXTS = [
     "The quick brown fox jumps over the lazy dog.",
     "hello, world!",
@@ -47,29 +50,19 @@ TEXTS = [
 disable_progress_bar()
 
 
-def on_grid(values):
-    """Values that bf16 and f16 both hold exactly, so every form of a case has the same weights."""
-    values = values.to(torch.bfloat16).float()
-    return torch.where(values.abs() < 2.0**-12, torch.zeros_like(values), values)
-
-
 def randomize(model, gemma, seed):
     """Fills all parameters with values that make every one of them matter."""
-    generator = torch.Generator().manual_seed(seed)
 
-    def normal(shape, std, mean=0.0):
-        return torch.randn(shape, generator=generator) * std + mean
-
-    for name, p in sorted(model.named_parameters()):
+    def choose(name, shape, normal):
         if name.endswith("bias"):
-            value = normal(p.shape, 0.3)
-        elif "norm" in name.lower():
-            value = normal(p.shape, 0.3, 0.0 if gemma else 1.0)
-        elif "embed" in name:
-            value = normal(p.shape, 0.2 if gemma else 1.0)
-        else:
-            value = normal(p.shape, 1.2 / math.sqrt(p.shape[-1]))
-        p.data.copy_(on_grid(value))
+            return normal(shape, 0.3)
+        if "norm" in name.lower():
+            return normal(shape, 0.3, 0.0 if gemma else 1.0)
+        if "embed" in name:
+            return normal(shape, 0.2 if gemma else 1.0)
+        return normal(shape, 1.2 / math.sqrt(shape[-1]))
+
+    fill(model, seed, choose)
 
 
 def write_json(path, value):

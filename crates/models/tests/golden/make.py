@@ -34,37 +34,30 @@ from transformers.utils.logging import disable_progress_bar
 from cases import CASES
 
 HERE = pathlib.Path(__file__).parent
+sys.path.append(str(HERE.parent))
+
+from weights import fill, on_grid  # noqa: E402: it lies beside the folder of this script
 disable_progress_bar()
-
-
-def on_grid(values):
-    """Values that bf16 and f16 both hold exactly, so every form of a case has the same weights."""
-    values = values.to(torch.bfloat16).float()
-    return torch.where(values.abs() < 2.0**-12, torch.zeros_like(values), values)
 
 
 def randomize(model, gemma, seed):
     """Fills all parameters with values that make every one of them matter."""
-    generator = torch.Generator().manual_seed(seed)
 
-    def normal(shape, std, mean=0.0):
-        return torch.randn(shape, generator=generator) * std + mean
-
-    for name, p in sorted(model.named_parameters()):
+    def choose(name, shape, normal):
         if "norm" in name:
-            value = normal(p.shape, 0.3, 0.0 if gemma else 1.0)
-        elif "sinks" in name:
-            value = normal(p.shape, 1.0)
-        elif "bias" in name:
-            value = normal(p.shape, 0.3)
-        elif "embed" in name:
-            value = normal(p.shape, 0.2 if gemma else 1.0)
-        elif "lm_head" in name or "router" in name or name.endswith("gate.weight"):
-            value = normal(p.shape, 2.0 / math.sqrt(p.shape[-1]))
-        else:
-            fan_in = p.shape[-2] if name.endswith("_proj") and p.dim() == 3 else p.shape[-1]
-            value = normal(p.shape, 1.2 / math.sqrt(fan_in))
-        p.data.copy_(on_grid(value))
+            return normal(shape, 0.3, 0.0 if gemma else 1.0)
+        if "sinks" in name:
+            return normal(shape, 1.0)
+        if "bias" in name:
+            return normal(shape, 0.3)
+        if "embed" in name:
+            return normal(shape, 0.2 if gemma else 1.0)
+        if "lm_head" in name or "router" in name or name.endswith("gate.weight"):
+            return normal(shape, 2.0 / math.sqrt(shape[-1]))
+        fan_in = shape[-2] if name.endswith("_proj") and len(shape) == 3 else shape[-1]
+        return normal(shape, 1.2 / math.sqrt(fan_in))
+
+    fill(model, seed, choose)
 
 
 def make_checkpoint(case, folder):
