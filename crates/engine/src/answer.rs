@@ -14,8 +14,8 @@ use crate::memory::peak_memory;
 use crate::session::Prompt;
 use crate::transcript::Transcript;
 use crate::{
-    Constraint, Engine, Error, Event, FinishReason, GenerateOptions, Metrics, Reasoning, Result,
-    Sampler, Summary,
+    Constraint, Engine, Error, Event, FinishReason, GenerateOptions, Metrics, Result, Sampler,
+    Summary,
 };
 
 /// An answer in the making.
@@ -75,11 +75,7 @@ impl Answer {
         if penalized {
             tokens.iter().for_each(|&token| sampler.accept(token));
         }
-        let reasoning = options
-            .grammar_after
-            .as_deref()
-            .map(|close| Reasoning { open: options.grammar_after_open.as_deref(), close });
-        let constrain = |grammar| engine.constraint(grammar, reasoning);
+        let constrain = |grammar| engine.constraint(grammar, options.reasoning.as_ref());
         let constraint = options.grammar.as_ref().map(constrain);
         let constraint = constraint.transpose()?;
         let room = context - tokens.len();

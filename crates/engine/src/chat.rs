@@ -2,7 +2,9 @@
 
 use baton_text::{ChatTemplate, Message, OutputFormat, RenderOptions};
 
-use crate::{Engine, Event, GenerateOptions, Generation, Prompt, Result, Session, Summary};
+use crate::{
+    Engine, Event, GenerateOptions, Generation, Prompt, Reasoning, Result, Session, Summary,
+};
 
 /// A chat over an [`Engine`].
 ///
@@ -122,12 +124,9 @@ impl Chat {
         take_back: bool,
     ) -> Result<ChatAnswer<'_>> {
         let mut options = options.clone();
-        if options.grammar.is_some() && options.grammar_after.is_none() {
+        if options.grammar.is_some() && options.reasoning.is_none() {
             let format = OutputFormat::detect(Some(self.template.source()));
-            if let Some((open, close)) = format.reasoning_around(&prompt) {
-                options.grammar_after_open = open.map(str::to_owned);
-                options.grammar_after = Some(close.to_owned());
-            }
+            options.reasoning = Reasoning::of(&format, &prompt);
         }
         let Chat { session, messages, .. } = self;
         match session.generate(Prompt::Rendered(prompt), &options) {

@@ -112,7 +112,7 @@ impl Engine {
     pub fn constraint(
         &self,
         grammar: &Grammar,
-        reasoning: Option<Reasoning<'_>>,
+        reasoning: Option<&Reasoning>,
     ) -> Result<Constraint> {
         let compiler = {
             let mut made = self.shared.grammars.lock().map_err(|_| Error::Poisoned)?;

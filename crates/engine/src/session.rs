@@ -3,7 +3,7 @@
 use baton_graph::SeqId;
 
 use crate::answer::Answer;
-use crate::{CancelToken, Engine, Generation, Grammar, Result, Sampling};
+use crate::{CancelToken, Engine, Generation, Grammar, Reasoning, Result, Sampling};
 
 /// What to continue.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,13 +57,10 @@ pub struct GenerateOptions {
     /// What the answer must look like. It ends by itself when the grammar is complete, and may not
     /// end before.
     pub grammar: Option<Grammar>,
-    /// The text after which the grammar counts, such as `</think>`; without one it counts from the
-    /// first token on. The answer cannot end before this text came.
-    pub grammar_after: Option<String>,
-    /// With this text, such as `<think>`, it is left to the model whether there is anything before
-    /// what the grammar says: if its answer begins with this text, the grammar waits for
-    /// `grammar_after`, and else it counts from the first token on.
-    pub grammar_after_open: Option<String>,
+    /// The reasoning before what the grammar says, which may not end the answer; without one the
+    /// grammar counts from the first token on. Where the model may leave it out, the grammar waits for
+    /// its end only if the answer begins with its beginning.
+    pub reasoning: Option<Reasoning>,
     /// Go on when the model would end its answer.
     pub ignore_end: bool,
     /// Ends the answer from outside.

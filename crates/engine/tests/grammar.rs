@@ -6,7 +6,7 @@ mod models;
 
 use baton_engine::{
     ChatTemplate, Engine, Error, FinishReason, GenerateOptions, Grammar, LoadOptions, Prompt,
-    Sampling,
+    Reasoning, Sampling,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -148,7 +148,7 @@ fn the_reasoning_before_an_answer_is_free() {
         let mut options = wild(250);
         options.sampling.seed = Some(seed);
         options.grammar = Some(Grammar::Regex("yes|no".into()));
-        options.grammar_after = Some("e".into());
+        options.reasoning = Some(Reasoning { open: None, close: "e".into() });
         let answer = answer(&engine, &options);
         match answer.text.split_once('e') {
             Some((_, rest)) if answer.summary.reason == FinishReason::EndOfGeneration => {

@@ -3,6 +3,7 @@
 mod answer;
 mod collect;
 mod constraint;
+pub mod numbers;
 mod render;
 mod splitter;
 
@@ -133,14 +134,13 @@ pub async fn chat(lease: Lease, request: ChatRequest) -> Result<Answer> {
         let format = OutputFormat::detect(lease.facts.template.as_deref());
         let tokenizer = lease.tokenizer()?;
         let held = constraint::constraint(&request, &tools, &format, tokenizer, &rendered)?;
-        let (grammar, grammar_after, grammar_after_open) = match held {
-            Some(held) => (Some(held.grammar), held.after, held.open),
-            None => (None, None, None),
+        let (grammar, reasoning) = match held {
+            Some(held) => (Some(held.grammar), held.reasoning),
+            None => (None, None),
         };
         let options = GenerateOptions {
             grammar,
-            grammar_after,
-            grammar_after_open,
+            reasoning,
             show: format.visible_tokens().iter().filter_map(|name| tokenizer.id(name)).collect(),
             ..options(&lease, &request.sampling, request.max_tokens, request.stop)
         };

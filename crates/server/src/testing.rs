@@ -9,7 +9,7 @@ use axum::routing::get;
 use baton_engine::LoadOptions;
 use baton_hub::{Settings, Store};
 use baton_models::testing::Successors;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tower::ServiceExt;
 
@@ -91,6 +91,18 @@ impl Home {
 pub fn options() -> ModelOptions {
     let load = LoadOptions { context: Some(CONTEXT), threads: Some(1), ..LoadOptions::default() };
     ModelOptions { load, ..ModelOptions::default() }
+}
+
+/// A request to answer a greeting.
+pub fn hello(model: &str) -> Value {
+    json!({ "model": model, "messages": [{ "role": "user", "content": "Hello" }] })
+}
+
+/// A request with more fields.
+pub fn with(mut body: Value, more: Value) -> Value {
+    let more = more.as_object().unwrap().clone();
+    body.as_object_mut().unwrap().extend(more);
+    body
 }
 
 /// A server's reply, read to its end.

@@ -46,11 +46,7 @@ impl GrammarCompiler {
     /// # Errors
     /// [`Error::Grammar`] if the grammar is not valid, asks for what cannot be enforced, no text
     /// matches it, or it is too large.
-    pub fn compile(
-        &self,
-        grammar: &Grammar,
-        reasoning: Option<Reasoning<'_>>,
-    ) -> Result<Constraint> {
+    pub fn compile(&self, grammar: &Grammar, reasoning: Option<&Reasoning>) -> Result<Constraint> {
         limits::check(grammar)?;
         let what = grammar.what();
         // Its depth is bounded by its size only; each level takes a stack frame or several.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use baton_text::OutputFormat;
 use llguidance::Matcher;
 
 use super::lead::Lead;
@@ -10,13 +11,21 @@ use super::vocabulary::{MAX_GAP, SharedVocabulary};
 use crate::{Error, Result};
 
 /// The texts around what a model thinks before it answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reasoning<'a> {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reasoning {
     /// What begins it, such as `<think>`, if the model may leave it out. None if it has begun
     /// already.
-    pub open: Option<&'a str>,
+    pub open: Option<String>,
     /// What ends it, such as `</think>`.
-    pub close: &'a str,
+    pub close: String,
+}
+
+impl Reasoning {
+    /// That of a model whose answers have this form, behind this prompt; only its end matters.
+    pub fn of(format: &OutputFormat, prompt: &str) -> Option<Reasoning> {
+        let (open, close) = format.reasoning_around(prompt)?;
+        Some(Reasoning { open: open.map(str::to_owned), close: close.to_owned() })
+    }
 }
 
 /// Says before each token of an answer which ones may follow.
@@ -57,13 +66,13 @@ impl Constraint {
         matcher: Matcher,
         vocabulary: SharedVocabulary,
         what: &'static str,
-        reasoning: Option<Reasoning<'_>>,
+        reasoning: Option<&Reasoning>,
     ) -> Self {
         let stage = match reasoning {
             Some(Reasoning { open, close }) if !close.is_empty() => {
                 let lead = Lead::new(close, vocabulary.clone());
                 match open {
-                    Some(open) if !open.is_empty() => Stage::Open(open.into(), lead),
+                    Some(open) if !open.is_empty() => Stage::Open(open.as_bytes().into(), lead),
                     _ => Stage::Lead(lead),
                 }
             }

@@ -1,5 +1,6 @@
 //! The thread that makes the answers: who is let in, what each step evaluates, who is told what.
 
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
@@ -101,10 +102,13 @@ impl Worker {
             let job = {
                 let mut inbox = self.queue.inbox();
                 let Some(job) = inbox.waiting.get(skipped) else { return };
-                if !self.has_room_for(job) {
+                let tokens = job.answer.tokens();
+                // A broken engine tells so when the job is started.
+                let cached = self.engine.lock().map_or(0, |sequences| sequences.cached(tokens));
+                if !self.has_room_for(tokens, cached) {
                     return;
                 }
-                if self.is_prepared_by_another(job) {
+                if self.is_prepared_by_another(tokens, cached) {
                     skipped += 1;
                     if skipped > most {
                         return;
@@ -118,26 +122,21 @@ impl Worker {
         }
     }
 
-    /// Whether the cache can hold the job's tokens beside those of the running. A beginning that was
-    /// in the cache already counts once.
-    fn has_room_for(&self, job: &Job) -> bool {
+    /// Whether the cache can hold `tokens`, of which `cached` are there, beside those of the running.
+    /// A beginning that was in the cache already counts once.
+    fn has_room_for(&self, tokens: &[u32], cached: usize) -> bool {
         if self.running.is_empty() {
             return true;
         }
-        let tokens = job.answer.tokens();
-        let Ok(cached) = self.engine.lock().map(|sequences| sequences.cached(tokens)) else {
-            return true;
-        };
         let answers = || self.running.iter().map(|running| &running.job.answer);
         let own: usize = answers().map(|answer| answer.tokens().len() - answer.shared()).sum();
         let shared = answers().map(Answer::shared).max().unwrap_or(0).max(cached);
         own + shared + (tokens.len() - cached) < self.engine.limits().kv_tokens
     }
 
-    /// Whether a running prompt will soon have put a beginning of this one into the cache, which
-    /// would be evaluated twice if both ran now.
-    fn is_prepared_by_another(&self, job: &Job) -> bool {
-        let tokens = job.answer.tokens();
+    /// Whether a running prompt will soon have put more of `tokens` into the cache than the `cached`
+    /// ones that are there: that would be evaluated twice if both ran now.
+    fn is_prepared_by_another(&self, tokens: &[u32], cached: usize) -> bool {
         let mut gain = 0;
         for Running { job: other, .. } in &self.running {
             let other = &other.answer;
@@ -146,8 +145,7 @@ impl Worker {
                 gain = gain.max(common);
             }
         }
-        gain >= WORTH_WAITING
-            && self.engine.lock().is_ok_and(|s| s.cached(tokens) + WORTH_WAITING <= gain)
+        cached + WORTH_WAITING <= gain
     }
 
     fn start(&mut self, mut job: Job) {
@@ -178,14 +176,10 @@ impl Worker {
         let mut over = Vec::new();
         for (span, &Part { at, tokens }) in parts.iter().enumerate() {
             if !self.deliver(at, tokens, logits.last_of(span), took) {
-                over.push(at);
+                over.push((at, None));
             }
         }
-        over.sort_unstable();
-        for at in over.into_iter().rev() {
-            let running = self.running.remove(at);
-            self.leave(running);
-        }
+        self.remove(over);
     }
 
     /// What the next batch holds: all that decode, and as much of the prompts as the pace allows.
@@ -265,9 +259,7 @@ impl Worker {
             }
             error => {
                 let broken = matches!(error, Error::Poisoned);
-                let running = self.running.remove(parts[0].at);
-                self.release(running.seq);
-                fail(running.job, &self.engine, error);
+                self.remove(vec![(parts[0].at, Some(error))]);
                 if broken {
                     for running in std::mem::take(&mut self.running) {
                         fail(running.job, &self.engine, Error::Poisoned);
@@ -301,7 +293,12 @@ impl Worker {
                 Err(error) => over.push((at, Some(error))),
             }
         }
-        over.sort_unstable_by_key(|&(at, _)| std::cmp::Reverse(at));
+        self.remove(over);
+    }
+
+    /// Takes those out whose answers are over, by their places, or could not be evaluated.
+    fn remove(&mut self, mut over: Vec<(usize, Option<Error>)>) {
+        over.sort_unstable_by_key(|&(at, _)| Reverse(at));
         for (at, error) in over {
             let running = self.running.remove(at);
             match error {

@@ -1,6 +1,6 @@
 //! What an answer is held to: the form that was asked for, and calls that must be made.
 
-use baton_engine::Grammar;
+use baton_engine::{Grammar, Reasoning};
 use baton_text::{OutputFormat, Tokenizer};
 use serde_json::{Value, json};
 
@@ -12,10 +12,8 @@ use crate::{ApiError, Result};
 pub(super) struct Constraint {
     /// What it must fit.
     pub grammar: Grammar,
-    /// The text that ends the reasoning before it.
-    pub after: Option<String>,
-    /// The text that begins the reasoning, where it is left to the model.
-    pub open: Option<String>,
+    /// The reasoning before it.
+    pub reasoning: Option<Reasoning>,
 }
 
 /// What the answer to a conversation that was rendered as `prompt` is held to, if to anything.
@@ -43,11 +41,8 @@ pub(super) fn constraint(
         Format::JsonSchema(schema) => call_or_json(schema, output, tools, tokenizer)?,
         Format::Regex(_) | Format::Lark(_) => return Err(no_tools()),
     };
-    let (open, after) = match output.reasoning_around(super::splitter::tail(prompt)) {
-        Some((open, close)) => (open.map(str::to_owned), Some(close.to_owned())),
-        None => (None, None),
-    };
-    Ok(Some(Constraint { grammar, after, open }))
+    let reasoning = Reasoning::of(output, super::splitter::tail(prompt));
+    Ok(Some(Constraint { grammar, reasoning }))
 }
 
 /// The grammar for a form.

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::api::Api;
 use crate::call::{Call, reply};
-use crate::chat::{self, Answer, Finish, Format, Part, PromptText, Reason, TokenInfo};
+use crate::chat::{self, Answer, Finish, Format, Part, PromptText, Reason, TokenInfo, numbers};
 use crate::fields::{Ignored, Refused};
 use crate::models::KeepAlive;
 use crate::routes::Stream;
@@ -182,18 +182,18 @@ impl CompletionRequest {
             format: self.json_schema.map_or(Format::Text, Format::JsonSchema),
             sampling: Sampling {
                 temperature: self.temperature,
-                top_k: self.top_k.map(|k| usize::try_from(k).unwrap_or(0)),
+                top_k: numbers::top_k(self.top_k),
                 top_p: self.top_p,
                 min_p: self.min_p,
                 repeat_penalty: self.repeat_penalty,
                 repeat_last_n: self.repeat_last_n,
                 presence_penalty: self.presence_penalty,
                 frequency_penalty: self.frequency_penalty,
-                seed: self.seed.and_then(|seed| u64::try_from(seed).ok()),
+                seed: numbers::seed(self.seed),
                 logprobs: self.n_probs.filter(|&n| n > 0),
                 ..Sampling::default()
             },
-            max_tokens: self.n_predict.and_then(|n| usize::try_from(n).ok()),
+            max_tokens: numbers::limit(self.n_predict),
             stop: self.stop,
             ignore_end: self.ignore_eos,
         }

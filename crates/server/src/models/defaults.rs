@@ -4,6 +4,8 @@ use baton_engine::Sampling;
 use baton_hub::Custom;
 use serde_json::Value;
 
+use crate::chat::numbers;
+
 /// Settings of a model of the user's own.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Defaults {
@@ -25,8 +27,7 @@ impl Defaults {
         let get = |name: &str| custom.parameters.get(name);
         let number = |name: &str| get(name).and_then(Value::as_f64).map(|value| value as f32);
         let whole = |name: &str| get(name).and_then(Value::as_i64);
-        let count = |name: &str| whole(name).and_then(|n| usize::try_from(n).ok());
-        let positive = |name: &str| count(name).filter(|&n| n > 0);
+        let positive = |name: &str| numbers::limit(whole(name)).filter(|&n| n > 0);
         let stop = match get("stop") {
             Some(Value::String(text)) => vec![text.clone()],
             Some(Value::Array(texts)) => {
@@ -38,14 +39,14 @@ impl Defaults {
             system: custom.system.clone().filter(|text| !text.is_empty()),
             sampling: Sampling {
                 temperature: number("temperature"),
-                top_k: whole("top_k").map(|k| usize::try_from(k).unwrap_or(0)),
+                top_k: numbers::top_k(whole("top_k")),
                 top_p: number("top_p"),
                 min_p: number("min_p"),
                 repeat_penalty: number("repeat_penalty"),
                 repeat_last_n: whole("repeat_last_n").and_then(|n| i32::try_from(n).ok()),
                 presence_penalty: number("presence_penalty"),
                 frequency_penalty: number("frequency_penalty"),
-                seed: whole("seed").and_then(|seed| u64::try_from(seed).ok()),
+                seed: numbers::seed(whole("seed")),
                 ..Sampling::default()
             },
             stop,

@@ -5,6 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
+use crate::chat::numbers;
 use crate::fields::{Ignored, Refused};
 use crate::text_or::Texts;
 use crate::{ApiError, Result};
@@ -131,21 +132,21 @@ impl Options {
         };
         Ok(Sampling {
             temperature: self.temperature,
-            top_k: self.top_k.map(|k| usize::try_from(k).unwrap_or(0)),
+            top_k: numbers::top_k(self.top_k),
             top_p: self.top_p,
             min_p: self.min_p,
             repeat_penalty: self.repeat_penalty,
             repeat_last_n: last_n,
             presence_penalty: self.presence_penalty,
             frequency_penalty: self.frequency_penalty,
-            seed: self.seed.and_then(|seed| u64::try_from(seed).ok()),
+            seed: numbers::seed(self.seed),
             ..Sampling::default()
         })
     }
 
     /// Most tokens of the answer.
     pub(super) fn max_tokens(&self) -> Option<usize> {
-        self.num_predict.filter(|&n| n > 0).and_then(|n| usize::try_from(n).ok())
+        numbers::limit(self.num_predict).filter(|&n| n > 0)
     }
 
     /// Tokens of context that the model must have.

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::message::{InputMessage, Tool};
 use super::sampling;
-use crate::chat::{ChatRequest, Format, Think, ToolChoice};
+use crate::chat::{ChatRequest, Format, Think, ToolChoice, numbers};
 use crate::fields::{Ignored, Refused};
 use crate::models::KeepAlive;
 use crate::text_or::{TextOr, Texts};
@@ -265,18 +265,18 @@ impl Request {
             format: self.response_format.map_or(Format::Text, ResponseFormat::neutral),
             sampling: Sampling {
                 temperature: self.temperature,
-                top_k: self.top_k.map(|k| usize::try_from(k).unwrap_or(0)),
+                top_k: numbers::top_k(self.top_k),
                 top_p: self.top_p,
                 min_p: self.min_p,
                 repeat_penalty: self.repeat_penalty,
                 presence_penalty: self.presence_penalty,
                 frequency_penalty: self.frequency_penalty,
                 logit_bias: sampling::logit_bias(self.logit_bias)?,
-                seed: sampling::seed(self.seed),
+                seed: numbers::seed(self.seed),
                 logprobs,
                 ..Sampling::default()
             },
-            max_tokens: sampling::limit(self.max_completion_tokens.or(self.max_tokens)),
+            max_tokens: numbers::limit(self.max_completion_tokens.or(self.max_tokens)),
             stop: self.stop.map_or_else(Vec::new, Texts::into_list),
             template_variables: self.chat_template_kwargs.unwrap_or_default(),
             continue_last: self.continue_final_message.unwrap_or(false),

@@ -2,19 +2,16 @@
 
 use serde_json::{Value, json};
 
-use super::shapes::{FINGERPRINT, Logprobs, Timings, Usage, finish_reason};
+use super::shapes::{Chunks, Logprobs, Timings, Usage, finish_reason};
+use crate::ApiError;
 use crate::api::Api;
 use crate::chat::{Part, TokenInfo};
 use crate::stream::{Frames, Script};
-use crate::{ApiError, ids};
 
 /// Tells of answers as OpenAI does: each piece is a chunk with what it adds to the message.
 #[derive(Debug)]
 pub struct ChatScript {
-    id: String,
-    created: u64,
-    model: String,
-    wants_usage: bool,
+    chunks: Chunks,
     usage: Usage,
     choices: Vec<Progress>,
 }
@@ -33,22 +30,8 @@ impl ChatScript {
     pub fn new(id: String, model: String, n: usize, logprobs: bool, wants_usage: bool) -> Self {
         let progress = Progress { began: false, logprobs: logprobs.then(Vec::new) };
         let choices = vec![progress; n];
-        ChatScript { id, created: ids::now(), model, wants_usage, usage: Usage::default(), choices }
-    }
-
-    fn chunk(&self, choices: Value) -> Value {
-        let mut chunk = json!({
-            "id": self.id,
-            "object": "chat.completion.chunk",
-            "created": self.created,
-            "model": self.model,
-            "system_fingerprint": FINGERPRINT,
-            "choices": choices,
-        });
-        if self.wants_usage {
-            chunk["usage"] = Value::Null;
-        }
-        chunk
+        let chunks = Chunks::new("chat.completion.chunk", id, model, wants_usage);
+        ChatScript { chunks, usage: Usage::default(), choices }
     }
 
     fn choice(&mut self, index: usize, delta: Value, reason: Option<&str>) -> Value {
@@ -59,7 +42,7 @@ impl ChatScript {
             _ => Value::Null,
         };
         let choice = json!({ "index": index, "delta": delta, "logprobs": logprobs, "finish_reason": reason });
-        self.chunk(json!([choice]))
+        self.chunks.chunk(json!([choice]))
     }
 
     /// What is added to the message. The first time it is also said who speaks.
@@ -75,7 +58,7 @@ impl ChatScript {
             }
             let choice = json!({ "index": index, "delta": first, "logprobs": null,
                 "finish_reason": null });
-            out.data(&self.chunk(json!([choice])));
+            out.data(&self.chunks.chunk(json!([choice])));
         }
         if !delta.is_null() {
             let chunk = self.choice(index, delta, None);
@@ -127,11 +110,6 @@ impl Script for ChatScript {
     }
 
     fn end(&mut self, out: &mut Frames) {
-        if self.wants_usage {
-            let mut last = self.chunk(json!([]));
-            last["usage"] = json!(self.usage);
-            out.data(&last);
-        }
-        out.mark("[DONE]");
+        self.chunks.end(&self.usage, out);
     }
 }

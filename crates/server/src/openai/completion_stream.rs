@@ -3,21 +3,18 @@
 use serde_json::{Value, json};
 
 use super::completions::Logprobs;
-use super::shapes::{FINGERPRINT, Timings, Usage, finish_reason};
+use super::shapes::{Chunks, Timings, Usage, finish_reason};
+use crate::ApiError;
 use crate::api::Api;
 use crate::chat::{Part, TokenInfo};
 use crate::stream::{Frames, Script};
-use crate::{ApiError, ids};
 
 /// Tells of answers as OpenAI does: each piece is a chunk with more of the text.
 #[derive(Debug)]
 pub struct CompletionScript {
-    id: String,
-    created: u64,
-    model: String,
+    chunks: Chunks,
     /// Answers to each prompt.
     n: usize,
-    wants_usage: bool,
     logprobs: bool,
     usages: Vec<Usage>,
     choices: Vec<Progress>,
@@ -47,23 +44,8 @@ impl CompletionScript {
         let progress =
             |echo: String| Progress { offset: echo.chars().count(), echo, tokens: Vec::new() };
         let choices = echoes.into_iter().map(progress).collect();
-        let created = ids::now();
-        CompletionScript { id, created, model, n, wants_usage, logprobs, usages, choices }
-    }
-
-    fn chunk(&self, choices: Value) -> Value {
-        let mut chunk = json!({
-            "id": self.id,
-            "object": "text_completion",
-            "created": self.created,
-            "model": self.model,
-            "system_fingerprint": FINGERPRINT,
-            "choices": choices,
-        });
-        if self.wants_usage {
-            chunk["usage"] = Value::Null;
-        }
-        chunk
+        let chunks = Chunks::new("text_completion", id, model, wants_usage);
+        CompletionScript { chunks, n, logprobs, usages, choices }
     }
 
     fn choice(&mut self, index: usize, text: &str, reason: Option<&str>) -> Value {
@@ -73,7 +55,7 @@ impl CompletionScript {
             .then(|| Logprobs::of(&tokens, &mut progress.offset));
         let choice =
             json!({ "index": index, "text": text, "logprobs": logprobs, "finish_reason": reason });
-        self.chunk(json!([choice]))
+        self.chunks.chunk(json!([choice]))
     }
 }
 
@@ -113,13 +95,8 @@ impl Script for CompletionScript {
     }
 
     fn end(&mut self, out: &mut Frames) {
-        if self.wants_usage {
-            let mut usage = Usage::default();
-            self.usages.iter().for_each(|prompt| usage.add_request(prompt));
-            let mut last = self.chunk(json!([]));
-            last["usage"] = json!(usage);
-            out.data(&last);
-        }
-        out.mark("[DONE]");
+        let mut usage = Usage::default();
+        self.usages.iter().for_each(|prompt| usage.add_request(prompt));
+        self.chunks.end(&usage, out);
     }
 }

@@ -13,7 +13,9 @@ use super::completion_stream::CompletionScript;
 use super::sampling;
 use super::shapes::{FINGERPRINT, Timings, Usage, finish_reason, possible};
 use crate::call::{Call, reply};
-use crate::chat::{self, Answer, Collected, CompletionRequest, Format, PromptText, TokenInfo};
+use crate::chat::{
+    self, Answer, Collected, CompletionRequest, Format, PromptText, TokenInfo, numbers,
+};
 use crate::fields::{Ignored, Refused};
 use crate::models::{KeepAlive, Models};
 use crate::routes::Stream;
@@ -211,14 +213,14 @@ impl Request {
         }
         let sampling = Sampling {
             temperature: self.temperature,
-            top_k: self.top_k.map(|k| usize::try_from(k).unwrap_or(0)),
+            top_k: numbers::top_k(self.top_k),
             top_p: self.top_p,
             min_p: self.min_p,
             repeat_penalty: self.repeat_penalty,
             presence_penalty: self.presence_penalty,
             frequency_penalty: self.frequency_penalty,
             logit_bias: sampling::logit_bias(self.logit_bias)?,
-            seed: sampling::seed(self.seed),
+            seed: numbers::seed(self.seed),
             logprobs,
             ..Sampling::default()
         };
@@ -226,7 +228,7 @@ impl Request {
             prompt: PromptText::default(),
             format: self.response_format.map_or(Format::Text, ResponseFormat::neutral),
             sampling,
-            max_tokens: self.max_tokens.map_or(Some(DEFAULT_TOKENS), |n| sampling::limit(Some(n))),
+            max_tokens: self.max_tokens.map_or(Some(DEFAULT_TOKENS), |n| numbers::limit(Some(n))),
             stop: self.stop.map_or_else(Vec::new, Texts::into_list),
             ignore_end: self.ignore_eos.unwrap_or(false),
         };

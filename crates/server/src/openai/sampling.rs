@@ -21,16 +21,6 @@ pub fn logit_bias(given: Option<BTreeMap<String, f32>>) -> Result<BTreeMap<u32, 
     given.unwrap_or_default().into_iter().map(entry).collect()
 }
 
-/// A seed; one below zero stands for a new one each time, as other servers have it.
-pub fn seed(given: Option<i64>) -> Option<u64> {
-    given.and_then(|seed| u64::try_from(seed).ok())
-}
-
-/// Most tokens of an answer; below zero stands for no limit, as other servers have it.
-pub fn limit(given: Option<i64>) -> Option<usize> {
-    given.and_then(|most| usize::try_from(most).ok())
-}
-
 /// How many likely tokens to tell with each one.
 ///
 /// # Errors
@@ -80,7 +70,6 @@ mod tests {
         let seeded = Sampling { seed: Some(u64::MAX), ..Sampling::default() };
         assert_eq!(of_choice(&seeded, 1).seed, Some(0));
         assert_eq!(of_choice(&Sampling::default(), 1).seed, None);
-        assert_eq!((seed(Some(-1)), seed(Some(7)), limit(Some(-1))), (None, Some(7), None));
     }
 
     #[test]

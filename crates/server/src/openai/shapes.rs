@@ -4,8 +4,11 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::chat::{Finish, Reason, TokenInfo};
+use crate::ids;
+use crate::stream::Frames;
 
 /// What is told of the program that made an answer.
 pub const FINGERPRINT: &str = concat!("baton-", env!("CARGO_PKG_VERSION"));
@@ -106,6 +109,49 @@ impl Timings {
             predicted_per_token_ms: each(metrics.decode, steps),
             predicted_per_second: metrics.decode_rate().unwrap_or(0.0),
         }
+    }
+}
+
+/// What the pieces of one streamed reply have in common.
+#[derive(Debug)]
+pub struct Chunks {
+    object: &'static str,
+    id: String,
+    created: u64,
+    model: String,
+    wants_usage: bool,
+}
+
+impl Chunks {
+    /// Pieces of the kind `object`; with `wants_usage` the last tells of the tokens.
+    pub fn new(object: &'static str, id: String, model: String, wants_usage: bool) -> Chunks {
+        Chunks { object, id, created: ids::now(), model, wants_usage }
+    }
+
+    /// A piece with what is added to each of `choices`.
+    pub fn chunk(&self, choices: Value) -> Value {
+        let mut chunk = json!({
+            "id": self.id,
+            "object": self.object,
+            "created": self.created,
+            "model": self.model,
+            "system_fingerprint": FINGERPRINT,
+            "choices": choices,
+        });
+        if self.wants_usage {
+            chunk["usage"] = Value::Null;
+        }
+        chunk
+    }
+
+    /// The end of all answers.
+    pub fn end(&self, usage: &Usage, out: &mut Frames) {
+        if self.wants_usage {
+            let mut last = self.chunk(json!([]));
+            last["usage"] = json!(usage);
+            out.data(&last);
+        }
+        out.mark("[DONE]");
     }
 }
 

@@ -7,17 +7,7 @@ mod responses;
 use serde_json::{Value, json};
 
 use crate::Models;
-use crate::testing::{Reply, ask};
-
-fn hello(model: &str) -> Value {
-    json!({ "model": model, "messages": [{ "role": "user", "content": "Hello" }] })
-}
-
-fn with(mut body: Value, more: Value) -> Value {
-    let more = more.as_object().unwrap().clone();
-    body.as_object_mut().unwrap().extend(more);
-    body
-}
+use crate::testing::{Reply, ask, hello, with};
 
 async fn chat(models: &Models, more: Value) -> Reply {
     ask(models, "POST", "/v1/chat/completions", with(hello("sky"), more)).await

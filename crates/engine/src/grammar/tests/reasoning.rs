@@ -2,14 +2,18 @@
 
 use super::*;
 
-fn think(open: Option<&str>) -> Reasoning<'_> {
-    Reasoning { open, close: "</think>" }
+fn reasoning(open: Option<&str>, close: &str) -> Reasoning {
+    Reasoning { open: open.map(str::to_owned), close: close.to_owned() }
+}
+
+fn think(open: Option<&str>) -> Reasoning {
+    reasoning(open, "</think>")
 }
 
 /// What may follow after `tokens` of an answer to `a+`, with a constraint that begins after
 /// `</think>`.
 fn after(compiler: &GrammarCompiler, tokens: &[u32]) -> Constraint {
-    let mut constraint = compiler.compile(&regex("a+!"), Some(think(None))).unwrap();
+    let mut constraint = compiler.compile(&regex("a+!"), Some(&think(None))).unwrap();
     for &token in tokens {
         assert!(constraint.mask().unwrap().allows(token), "{token} in {tokens:?}");
         constraint.accept(token).unwrap();
@@ -62,7 +66,7 @@ fn white_space_that_the_grammar_begins_with_belongs_to_it() {
     let tokenizer = tokenizer(&["\n\n"]);
     let compiler = compiler_of(&tokenizer);
     let mut constraint =
-        compiler.compile(&regex("\n\n\n\nb"), Some(Reasoning { open: None, close: "x" })).unwrap();
+        compiler.compile(&regex("\n\n\n\nb"), Some(&reasoning(None, "x"))).unwrap();
     for token in [byte(b'x'), 259, 259, byte(b'b')] {
         assert!(constraint.mask().unwrap().allows(token), "{token}");
         constraint.accept(token).unwrap();
@@ -75,7 +79,7 @@ fn the_model_may_reason_or_not() {
     let tokenizer = tokenizer(&["<think>", "<th", "ink>", "</think>", "<think>x"]);
     let [whole, first, second, close, beyond] = [259, 260, 261, 262, 263];
     let compiler = compiler_of(&tokenizer);
-    let begin = || compiler.compile(&regex("(a|<b)+!"), Some(think(Some("<think>")))).unwrap();
+    let begin = || compiler.compile(&regex("(a|<b)+!"), Some(&think(Some("<think>")))).unwrap();
     let mask = begin().mask().unwrap().clone();
     let allowed: Vec<u32> = (0..mask.len() as u32).filter(|&id| mask.allows(id)).collect();
     assert_eq!(allowed, [byte(b'<'), byte(b'a'), whole, first], "not {beyond}");

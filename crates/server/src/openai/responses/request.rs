@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::input::{self, Item};
-use crate::chat::{ChatRequest, Format, ToolChoice};
+use crate::chat::{ChatRequest, Format, ToolChoice, numbers};
 use crate::fields::{Ignored, Refused};
 use crate::models::KeepAlive;
 use crate::openai::chat_request::{ResponseFormat, Syntax, choice_word, stay, think};
@@ -282,14 +282,14 @@ impl Request {
                 .map_or(Format::Text, TextFormat::neutral),
             sampling: Sampling {
                 temperature: self.temperature,
-                top_k: self.top_k.map(|k| usize::try_from(k).unwrap_or(0)),
+                top_k: numbers::top_k(self.top_k),
                 top_p: self.top_p,
                 min_p: self.min_p,
-                seed: sampling::seed(self.seed),
+                seed: numbers::seed(self.seed),
                 logprobs,
                 ..Sampling::default()
             },
-            max_tokens: sampling::limit(self.max_output_tokens),
+            max_tokens: numbers::limit(self.max_output_tokens),
             stop: Vec::new(),
             template_variables: Map::new(),
             continue_last: false,
