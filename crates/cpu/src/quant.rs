@@ -12,9 +12,9 @@ use crate::matmul::BLOCK;
 use crate::pool::Pool;
 
 /// What the high part of an integer counts for.
-pub(crate) const HIGH: i32 = 63;
+pub(crate) const HIGH: i32 = 64;
 /// Largest magnitude of either part.
-pub(crate) const MOST_PART: i32 = 31;
+pub(crate) const MOST_PART: i32 = 32;
 /// Largest magnitude of an integer.
 const MOST: i32 = HIGH * MOST_PART + MOST_PART;
 
@@ -28,9 +28,10 @@ pub struct QuantizedRows {
     pub(crate) values: Vec<i8>,
     /// One per block.
     pub(crate) scale: Vec<f32>,
-    /// Sums of the integers of each half block and of each block, then the same times the scale.
-    pub(crate) sum16: Vec<f32>,
-    pub(crate) sum32: Vec<f32>,
+    /// Sums of the negated integers of each half block and of each block.
+    pub(crate) minus16: Vec<i32>,
+    pub(crate) minus32: Vec<i32>,
+    /// Sums of the integers, times the scale.
     pub(crate) scaled16: Vec<f32>,
     pub(crate) scaled32: Vec<f32>,
 }
@@ -81,10 +82,10 @@ impl QuantizedRows {
         (self.rows, self.cols) = (x.len() / cols, cols);
         let blocks = x.len() / BLOCK;
         self.values.resize(2 * x.len(), 0);
-        for halves in [&mut self.sum16, &mut self.scaled16] {
-            halves.resize(2 * blocks, 0.0);
-        }
-        for wholes in [&mut self.scale, &mut self.sum32, &mut self.scaled32] {
+        self.minus16.resize(2 * blocks, 0);
+        self.minus32.resize(blocks, 0);
+        self.scaled16.resize(2 * blocks, 0.0);
+        for wholes in [&mut self.scale, &mut self.scaled32] {
             wholes.resize(blocks, 0.0);
         }
 
@@ -92,8 +93,9 @@ impl QuantizedRows {
         let rows_each = (8192 / cols).max(1);
         let tasks = self.rows.div_ceil(rows_each);
         let values = Disjoint::new(&mut self.values);
-        let (scale, sum32) = (Disjoint::new(&mut self.scale), Disjoint::new(&mut self.sum32));
-        let (sum16, scaled16) = (Disjoint::new(&mut self.sum16), Disjoint::new(&mut self.scaled16));
+        let (scale, minus32) = (Disjoint::new(&mut self.scale), Disjoint::new(&mut self.minus32));
+        let minus16 = Disjoint::new(&mut self.minus16);
+        let scaled16 = Disjoint::new(&mut self.scaled16);
         let scaled32 = Disjoint::new(&mut self.scaled32);
         let isa = pool.isa();
         pool.run(tasks, |task, _| {
@@ -105,8 +107,8 @@ impl QuantizedRows {
                 Blocks {
                     values: values.part(2 * start..2 * end),
                     scale: scale.part(first..last),
-                    sum16: sum16.part(2 * first..2 * last),
-                    sum32: sum32.part(first..last),
+                    minus16: minus16.part(2 * first..2 * last),
+                    minus32: minus32.part(first..last),
                     scaled16: scaled16.part(2 * first..2 * last),
                     scaled32: scaled32.part(first..last),
                 }
@@ -121,8 +123,8 @@ impl QuantizedRows {
 struct Blocks<'a> {
     values: &'a mut [i8],
     scale: &'a mut [f32],
-    sum16: &'a mut [f32],
-    sum32: &'a mut [f32],
+    minus16: &'a mut [i32],
+    minus32: &'a mut [i32],
     scaled16: &'a mut [f32],
     scaled32: &'a mut [f32],
 }
@@ -134,10 +136,16 @@ fn quantize_blocks(isa: Isa, x: &[f32], out: Blocks<'_>) {
         fn with_avx2(x: &[f32], out: Blocks<'_>) {
             each_block(x, out);
         }
-        if matches!(isa, Isa::Avx2 | Isa::Avx512) {
+        #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx2,fma")]
+        fn with_avx512(x: &[f32], out: Blocks<'_>) {
+            each_block(x, out);
+        }
+        match isa {
             // SAFETY: a pool's instruction set is one that the machine has.
-            unsafe { with_avx2(x, out) };
-            return;
+            Isa::Avx2 => return unsafe { with_avx2(x, out) },
+            // SAFETY: as above.
+            Isa::Avx512 => return unsafe { with_avx512(x, out) },
+            _ => {}
         }
     }
     let _ = isa;
@@ -150,39 +158,53 @@ fn each_block(x: &[f32], out: Blocks<'_>) {
     for (i, (x, values)) in blocks.enumerate() {
         let (scale, [low, high]) = quantize_block(x, values);
         out.scale[i] = scale;
-        (out.sum16[2 * i], out.sum16[2 * i + 1]) = (low, high);
-        (out.scaled16[2 * i], out.scaled16[2 * i + 1]) = (scale * low, scale * high);
-        out.sum32[i] = low + high;
-        out.scaled32[i] = scale * (low + high);
+        (out.minus16[2 * i], out.minus16[2 * i + 1]) = (-low, -high);
+        (out.scaled16[2 * i], out.scaled16[2 * i + 1]) = (scale * low as f32, scale * high as f32);
+        out.minus32[i] = -(low + high);
+        out.scaled32[i] = scale * (low + high) as f32;
     }
+}
+
+/// The nearest integer of a number that is far below 2^22: adding 1.5 * 2^23 leaves it in the low bits.
+#[inline(always)]
+fn nearest(v: f32) -> i32 {
+    (v + 12_582_912.0).to_bits() as i32 - 0x4b40_0000
 }
 
 /// Rounds to the nearest multiple of the block's scale, which maps its largest value to [`MOST`].
 /// Gives the scale, and the sums of the two halves' integers.
+///
+/// Its loops are as plain as they are so that they become vector instructions: closures handed to
+/// functions of arrays would not get the instruction set of where this ends up.
 #[inline(always)]
-fn quantize_block(x: &[f32; BLOCK], out: &mut [i8; 2 * BLOCK]) -> (f32, [f32; 2]) {
+fn quantize_block(x: &[f32; BLOCK], out: &mut [i8; 2 * BLOCK]) -> (f32, [i32; 2]) {
     // Magnitudes compare like the integers that their bits are, infinities and NaN last.
-    let largest = x.iter().map(|v| (v.to_bits() & 0x7fff_ffff) as i32).max().unwrap_or(0);
+    let mut largest = 0;
+    for v in x {
+        largest = largest.max((v.to_bits() & 0x7fff_ffff) as i32);
+    }
     let largest = f32::from_bits(largest as u32);
     if !largest.is_finite() {
         *out = [0; 2 * BLOCK];
-        return (f32::NAN, [0.0; 2]);
+        return (f32::NAN, [0; 2]);
     }
     let most = MOST as f32;
     // What is too small to be divided by counts as zero.
     let (scale, inverse) =
         if largest > 1e-34 { (largest / most, most / largest) } else { (0.0, 0.0) };
-    // Adding 1.5 * 2^23 leaves the nearest integer in the low bits.
-    let nearest = |v: f32| ((v + 12_582_912.0).to_bits() as i32).wrapping_sub(0x4b40_0000);
-    let integers: [i32; BLOCK] = std::array::from_fn(|i| nearest(x[i] * inverse));
-    let (high, low) = out.split_at_mut(BLOCK);
-    for ((&integer, high), low) in integers.iter().zip(high).zip(low) {
-        let part = nearest(integer as f32 * (1.0 / HIGH as f32));
-        *high = part as i8;
-        *low = (integer - HIGH * part) as i8;
+    let mut integers = [0; BLOCK];
+    for i in 0..BLOCK {
+        integers[i] = nearest(x[i] * inverse);
+        let high = nearest(integers[i] as f32 * (1.0 / HIGH as f32));
+        out[i] = high as i8;
+        out[BLOCK + i] = (integers[i] - HIGH * high) as i8;
     }
-    let sum = |half: &[i32]| half.iter().sum::<i32>() as f32;
-    (scale, [sum(&integers[..BLOCK / 2]), sum(&integers[BLOCK / 2..])])
+    let mut sums = [0; 2];
+    for i in 0..BLOCK / 2 {
+        sums[0] += integers[i];
+        sums[1] += integers[BLOCK / 2 + i];
+    }
+    (scale, sums)
 }
 
 #[cfg(test)]

@@ -37,7 +37,6 @@ struct Avx2;
 // functions have the features of where they end up.
 impl Vectors for Avx2 {
     const ROWS: usize = 8;
-    const TILE: usize = 4;
     const SIGNED: bool = false;
     type Bytes = __m256i;
     type Floats = __m256;
@@ -149,26 +148,36 @@ impl Vectors for Avx2 {
         // SAFETY: see `bytes`.
         unsafe {
             let (high_factor, ones) = (_mm256_set1_epi16(HIGH as i16), _mm256_set1_epi16(1));
+            let group = block * (BLOCK / F::GROUP) + part;
             let mut wide = [_mm256_setzero_si256(); T];
+            for t in 0..T {
+                wide[t] = _mm256_set1_epi32(tokens[t].correction::<F, Self>(group));
+            }
             for run in 0..chunks / narrow {
-                let mut sums = [[_mm256_setzero_si256(); 2]; T];
+                let mut high = [_mm256_setzero_si256(); T];
+                let mut low = [_mm256_setzero_si256(); T];
                 for step in 0..narrow {
                     let chunk = part * chunks + run * narrow + step;
                     let w = panel.integers(block, chunk);
-                    for (sums, token) in sums.iter_mut().zip(tokens) {
-                        for (sum, x) in sums.iter_mut().zip(token.runs(block, chunk)) {
-                            let products = _mm256_maddubs_epi16(w, _mm256_set1_epi32(x));
-                            *sum = _mm256_add_epi16(*sum, products);
-                        }
+                    for t in 0..T {
+                        let [x_high, x_low] = tokens[t].runs(block, chunk);
+                        let products = _mm256_maddubs_epi16(w, _mm256_set1_epi32(x_high));
+                        high[t] = _mm256_add_epi16(high[t], products);
+                        let products = _mm256_maddubs_epi16(w, _mm256_set1_epi32(x_low));
+                        low[t] = _mm256_add_epi16(low[t], products);
                     }
                 }
-                for (wide, [high, low]) in wide.iter_mut().zip(sums) {
-                    let high = _mm256_madd_epi16(high, high_factor);
-                    let low = _mm256_madd_epi16(low, ones);
-                    *wide = _mm256_add_epi32(*wide, _mm256_add_epi32(high, low));
+                for t in 0..T {
+                    let high = _mm256_madd_epi16(high[t], high_factor);
+                    let low = _mm256_madd_epi16(low[t], ones);
+                    wide[t] = _mm256_add_epi32(wide[t], _mm256_add_epi32(high, low));
                 }
             }
-            wide.map(|sums| _mm256_cvtepi32_ps(sums))
+            let mut sums = [_mm256_setzero_ps(); T];
+            for t in 0..T {
+                sums[t] = _mm256_cvtepi32_ps(wide[t]);
+            }
+            sums
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The integer kernels for AVX-512 with VNNI: panels of sixteen matrix rows.
+//! The integer kernels for AVX-512 with VNNI: panels of 32 matrix rows.
 //!
 //! `vpdpbusd` multiplies unsigned by signed bytes and adds four products in 32 bits, so nothing
 //! can overflow.
@@ -31,100 +31,120 @@ pub(super) unsafe fn run(work: &Work<'_>, scratch: &mut Scratch) {
 #[derive(Clone, Copy)]
 struct Avx512;
 
+// Two registers side by side, so that a number of an activation that was read meets two of weights.
+//
 // `#[inline]` is a hint only and cannot be made an order together with `#[target_feature]`, so these
-// functions have the features of where they end up.
+// functions have the features of where they end up. Loops over tokens are written with indices: what
+// closures and iterators of arrays are compiled to would keep sums in memory.
 impl Vectors for Avx512 {
-    const ROWS: usize = 16;
-    const TILE: usize = 8;
+    const ROWS: usize = 32;
+    const UNPACKED_BYTES: usize = 256 << 10;
     const SIGNED: bool = false;
-    type Bytes = __m512i;
-    type Floats = __m512;
+    type Bytes = [__m512i; 2];
+    type Floats = [__m512; 2];
 
     #[inline(always)]
-    unsafe fn bytes(at: *const u8) -> __m512i {
+    unsafe fn bytes(at: *const u8) -> Self::Bytes {
         // SAFETY: as demanded of the caller, here and below.
-        unsafe { _mm512_loadu_si512(at.cast()) }
+        unsafe { [_mm512_loadu_si512(at.cast()), _mm512_loadu_si512(at.add(64).cast())] }
     }
 
     #[inline(always)]
-    unsafe fn store_bytes(at: *mut u8, v: __m512i) {
-        // SAFETY: see `bytes`.
-        unsafe { _mm512_storeu_si512(at.cast(), v) }
-    }
-
-    #[inline(always)]
-    unsafe fn bits(v: __m512i, shift: usize, mask: u8) -> __m512i {
+    unsafe fn store_bytes(at: *mut u8, v: Self::Bytes) {
         // SAFETY: see `bytes`.
         unsafe {
-            let shifted = _mm512_srl_epi16(v, _mm_cvtsi32_si128(shift as i32));
-            _mm512_and_si512(shifted, _mm512_set1_epi8(mask as i8))
+            _mm512_storeu_si512(at.cast(), v[0]);
+            _mm512_storeu_si512(at.add(64).cast(), v[1]);
         }
     }
 
     #[inline(always)]
-    unsafe fn put_above(low: __m512i, high: __m512i, shift: usize) -> __m512i {
-        // SAFETY: see `bytes`.
-        unsafe { _mm512_or_si512(low, _mm512_sll_epi16(high, _mm_cvtsi32_si128(shift as i32))) }
-    }
-
-    #[inline(always)]
-    unsafe fn look_up(table: &[u8; 16], indices: __m512i) -> __m512i {
+    unsafe fn bits(v: Self::Bytes, shift: usize, mask: u8) -> Self::Bytes {
         // SAFETY: see `bytes`.
         unsafe {
-            let table = _mm_loadu_si128(table.as_ptr().cast());
-            _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), indices)
+            let (count, mask) = (_mm_cvtsi32_si128(shift as i32), _mm512_set1_epi8(mask as i8));
+            [
+                _mm512_and_si512(_mm512_srl_epi16(v[0], count), mask),
+                _mm512_and_si512(_mm512_srl_epi16(v[1], count), mask),
+            ]
         }
     }
 
     #[inline(always)]
-    unsafe fn splat(x: f32) -> __m512 {
-        // SAFETY: see `bytes`.
-        unsafe { _mm512_set1_ps(x) }
-    }
-
-    #[inline(always)]
-    unsafe fn floats(at: *const f32) -> __m512 {
-        // SAFETY: see `bytes`.
-        unsafe { _mm512_loadu_ps(at) }
-    }
-
-    #[inline(always)]
-    unsafe fn store_floats(at: *mut f32, v: __m512) {
-        // SAFETY: see `bytes`.
-        unsafe { _mm512_storeu_ps(at, v) }
-    }
-
-    #[inline(always)]
-    unsafe fn halves(at: *const u8) -> __m512 {
-        // SAFETY: see `bytes`.
-        unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(at.cast())) }
-    }
-
-    #[inline(always)]
-    unsafe fn brains(at: *const u8) -> __m512 {
+    unsafe fn put_above(low: Self::Bytes, high: Self::Bytes, shift: usize) -> Self::Bytes {
         // SAFETY: see `bytes`.
         unsafe {
-            let bits = _mm512_cvtepu16_epi32(_mm256_loadu_si256(at.cast()));
-            _mm512_castsi512_ps(_mm512_slli_epi32(bits, 16))
+            let count = _mm_cvtsi32_si128(shift as i32);
+            [
+                _mm512_or_si512(low[0], _mm512_sll_epi16(high[0], count)),
+                _mm512_or_si512(low[1], _mm512_sll_epi16(high[1], count)),
+            ]
         }
     }
 
     #[inline(always)]
-    unsafe fn small_integers(at: *const u8) -> __m512 {
+    unsafe fn look_up(table: &[u8; 16], indices: Self::Bytes) -> Self::Bytes {
         // SAFETY: see `bytes`.
-        unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(at.cast()))) }
+        unsafe {
+            let table = _mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast()));
+            [_mm512_shuffle_epi8(table, indices[0]), _mm512_shuffle_epi8(table, indices[1])]
+        }
     }
 
     #[inline(always)]
-    unsafe fn mul(a: __m512, b: __m512) -> __m512 {
+    unsafe fn splat(x: f32) -> Self::Floats {
         // SAFETY: see `bytes`.
-        unsafe { _mm512_mul_ps(a, b) }
+        unsafe { [_mm512_set1_ps(x); 2] }
     }
 
     #[inline(always)]
-    unsafe fn mul_add(a: __m512, b: __m512, c: __m512) -> __m512 {
+    unsafe fn floats(at: *const f32) -> Self::Floats {
         // SAFETY: see `bytes`.
-        unsafe { _mm512_fmadd_ps(a, b, c) }
+        unsafe { [_mm512_loadu_ps(at), _mm512_loadu_ps(at.add(16))] }
+    }
+
+    #[inline(always)]
+    unsafe fn store_floats(at: *mut f32, v: Self::Floats) {
+        // SAFETY: see `bytes`.
+        unsafe {
+            _mm512_storeu_ps(at, v[0]);
+            _mm512_storeu_ps(at.add(16), v[1]);
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn halves(at: *const u8) -> Self::Floats {
+        // SAFETY: see `bytes`.
+        unsafe {
+            [
+                _mm512_cvtph_ps(_mm256_loadu_si256(at.cast())),
+                _mm512_cvtph_ps(_mm256_loadu_si256(at.add(32).cast())),
+            ]
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn brains(at: *const u8) -> Self::Floats {
+        // SAFETY: see `bytes`.
+        unsafe { [brains(at), brains(at.add(32))] }
+    }
+
+    #[inline(always)]
+    unsafe fn small_integers(at: *const u8) -> Self::Floats {
+        // SAFETY: see `bytes`.
+        unsafe { [small_integers(at), small_integers(at.add(16))] }
+    }
+
+    #[inline(always)]
+    unsafe fn mul(a: Self::Floats, b: Self::Floats) -> Self::Floats {
+        // SAFETY: see `bytes`.
+        unsafe { [_mm512_mul_ps(a[0], b[0]), _mm512_mul_ps(a[1], b[1])] }
+    }
+
+    #[inline(always)]
+    unsafe fn mul_add(a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats {
+        // SAFETY: see `bytes`.
+        unsafe { [_mm512_fmadd_ps(a[0], b[0], c[0]), _mm512_fmadd_ps(a[1], b[1], c[1])] }
     }
 
     #[inline(always)]
@@ -139,27 +159,69 @@ impl Vectors for Avx512 {
         tokens: &[Token; T],
         block: usize,
         part: usize,
-    ) -> [__m512; T] {
+    ) -> [Self::Floats; T] {
         let chunks = CHUNKS * F::GROUP / BLOCK;
         // SAFETY: see `bytes`.
         unsafe {
-            let mut sums = [[_mm512_setzero_si512(); 2]; T];
+            let mut high = [[_mm512_setzero_si512(); 2]; T];
+            let mut low = [[_mm512_setzero_si512(); 2]; T];
+            if F::OFFSET != 0 {
+                let group = block * (BLOCK / F::GROUP) + part;
+                for t in 0..T {
+                    // Where it can be, multiplied after it is spread: that takes less.
+                    low[t] = [if F::OFFSET.count_ones() == 1 {
+                        let minus = _mm512_set1_epi32(*tokens[t].minus.add(group));
+                        _mm512_sll_epi32(minus, _mm_cvtsi32_si128(F::OFFSET.ilog2() as i32))
+                    } else {
+                        _mm512_set1_epi32(tokens[t].correction::<F, Self>(group))
+                    }; 2];
+                }
+            }
             for chunk in part * chunks..(part + 1) * chunks {
                 let w = panel.integers(block, chunk);
-                for (sums, token) in sums.iter_mut().zip(tokens) {
-                    for (sum, x) in sums.iter_mut().zip(token.runs(block, chunk)) {
-                        *sum = _mm512_dpbusd_epi32(*sum, w, _mm512_set1_epi32(x));
+                for t in 0..T {
+                    let [x_high, x_low] = tokens[t].runs(block, chunk);
+                    let (x_high, x_low) = (_mm512_set1_epi32(x_high), _mm512_set1_epi32(x_low));
+                    for i in 0..2 {
+                        high[t][i] = _mm512_dpbusd_epi32(high[t][i], w[i], x_high);
+                        low[t][i] = _mm512_dpbusd_epi32(low[t][i], w[i], x_low);
                     }
                 }
             }
-            sums.map(|[high, low]| {
-                // HIGH is one less than a power of two.
-                let shifted = _mm512_slli_epi32::<{ (HIGH + 1).ilog2() }>(high);
-                let whole = _mm512_add_epi32(_mm512_sub_epi32(shifted, high), low);
-                _mm512_cvtepi32_ps(whole)
-            })
+            let mut sums = [[_mm512_setzero_ps(); 2]; T];
+            for t in 0..T {
+                sums[t] = [joined(high[t][0], low[t][0]), joined(high[t][1], low[t][1])];
+            }
+            sums
         }
     }
 }
 
-const _: () = assert!((HIGH + 1) & HIGH == 0);
+/// Sixteen numbers in bf16.
+#[inline(always)]
+unsafe fn brains(at: *const u8) -> __m512 {
+    // SAFETY: as demanded of the caller.
+    unsafe {
+        let bits = _mm512_cvtepu16_epi32(_mm256_loadu_si256(at.cast()));
+        _mm512_castsi512_ps(_mm512_slli_epi32(bits, 16))
+    }
+}
+
+/// Sixteen signed bytes.
+#[inline(always)]
+unsafe fn small_integers(at: *const u8) -> __m512 {
+    // SAFETY: as demanded of the caller.
+    unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(at.cast()))) }
+}
+
+/// The sums of whole integers from those of their high and low parts.
+#[inline(always)]
+unsafe fn joined(high: __m512i, low: __m512i) -> __m512 {
+    // SAFETY: arithmetic in registers.
+    unsafe {
+        let high = _mm512_slli_epi32::<{ HIGH.ilog2() }>(high);
+        _mm512_cvtepi32_ps(_mm512_add_epi32(high, low))
+    }
+}
+
+const _: () = assert!(HIGH.count_ones() == 1, "it is multiplied with by a shift");

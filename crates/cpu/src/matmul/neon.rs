@@ -54,7 +54,6 @@ struct Neon<const MATRICES: bool>;
 
 impl<const MATRICES: bool> Vectors for Neon<MATRICES> {
     const ROWS: usize = ROWS;
-    const TILE: usize = 4;
     const SIGNED: bool = true;
     type Bytes = [uint8x16_t; 2];
     type Floats = [float32x4_t; 2];

@@ -45,7 +45,7 @@ pub(super) struct Layout {
 impl Layout {
     pub(super) fn of(isa: Isa) -> Layout {
         match isa {
-            Isa::Avx512 => Layout { rows: 16, run: 4 },
+            Isa::Avx512 => Layout { rows: 32, run: 4 },
             Isa::NeonI8mm => Layout { rows: 8, run: 8 },
             _ => Layout { rows: 8, run: 4 },
         }

@@ -7,14 +7,15 @@
 use super::formats::{BLOCK, Format, Part};
 use super::packed::{CHUNKS, Panel};
 use super::scratch::Scratch;
-use super::vectors::{Source, Vectors, shift};
+use super::vectors::{Source, Vectors, offset};
 use super::work::Work;
 
-/// Bytes of unpacked panels that are used together: what the caches near the core hold.
-const UNPACKED_BYTES: usize = 24 << 10;
-/// Most rows that a panel has, and most tokens that a tile has.
-const MOST_ROWS: usize = 16;
-const MOST_TOKENS: usize = 8;
+/// Most rows that a panel has.
+const MOST_ROWS: usize = 32;
+/// Tokens that meet a panel together.
+const TILE: usize = 4;
+/// Most tokens that meet panels as they are kept.
+const MOST_KEPT: usize = 8;
 
 /// An unpacked panel: a byte for each integer, in the kept order; a scale for each row and group, and as many minima for formats that have them.
 #[derive(Clone, Copy)]
@@ -31,9 +32,9 @@ pub(super) struct Token {
     pub(super) values: *const i8,
     /// A scale for each block.
     pub(super) scale: *const f32,
-    /// The integers' sum for each group of the weights' format.
-    pub(super) sum: *const f32,
-    /// The same times the scale.
+    /// The negated integers' sum for each group of the weights' format.
+    pub(super) minus: *const i32,
+    /// The integers' sum, times the scale.
     pub(super) scaled: *const f32,
 }
 
@@ -43,15 +44,25 @@ impl Token {
     fn new<F: Format>(work: &Work<'_>, token: usize) -> Token {
         let x = work.x.quantized.expect("checked before");
         let (row, cols) = (work.job.tokens.row(token), work.x.cols);
-        let (sum, scaled) =
-            if F::GROUP == BLOCK { (&x.sum32, &x.scaled32) } else { (&x.sum16, &x.scaled16) };
+        let (minus, scaled) =
+            if F::GROUP == BLOCK { (&x.minus32, &x.scaled32) } else { (&x.minus16, &x.scaled16) };
         let groups = row * (cols / F::GROUP)..(row + 1) * (cols / F::GROUP);
         Token {
             values: x.values[2 * row * cols..2 * (row + 1) * cols].as_ptr(),
             scale: x.scale[row * (cols / BLOCK)..(row + 1) * (cols / BLOCK)].as_ptr(),
-            sum: sum[groups.clone()].as_ptr(),
+            minus: minus[groups.clone()].as_ptr(),
             scaled: scaled[groups].as_ptr(),
         }
+    }
+
+    /// What the weights' [`offset`] takes from the sum of a group's products.
+    ///
+    /// # Safety
+    /// The activation row must have that group.
+    #[inline(always)]
+    pub(super) unsafe fn correction<F: Format, V: Vectors>(&self, group: usize) -> i32 {
+        // SAFETY: as demanded of the caller.
+        if offset::<F, V>() == 0 { 0 } else { offset::<F, V>() * unsafe { *self.minus.add(group) } }
     }
 
     /// The high and the low parts of the four columns of a chunk of a block.
@@ -78,18 +89,20 @@ pub(super) unsafe fn run<F: Format, V: Vectors>(work: &Work<'_>, scratch: &mut S
     let (tokens, cols) = (work.job.tokens.len(), work.x.cols);
     let packed = work.job.matrix.packed();
     assert_eq!(packed.rows(), V::ROWS, "the matrix was packed for another instruction set");
-    if tokens <= V::TILE {
+    if tokens <= MOST_KEPT {
         for row in work.rows.clone().step_by(V::ROWS) {
             let panel = packed.panel(row / V::ROWS);
-            // SAFETY: the caller's machine has the instructions.
-            unsafe { tile::<F, V, _>(work, row, panel, 0) };
+            for token in (0..tokens).step_by(TILE) {
+                // SAFETY: the caller's machine has the instructions.
+                unsafe { tile::<F, V, _>(work, row, panel, token) };
+            }
         }
         return;
     }
 
     // Bytes of integers, and scales, of a panel.
     let (size, scales) = (V::ROWS * cols, V::ROWS * (cols / F::GROUP));
-    let together = (UNPACKED_BYTES / size).max(1);
+    let together = (V::UNPACKED_BYTES / size).max(1);
     let integers = scratch.integers.bytes(together * size);
     let scale = scratch.scale.floats(together * scales);
     let min = scratch.min.floats(if F::MIN { together * scales } else { 0 });
@@ -105,7 +118,7 @@ pub(super) unsafe fn run<F: Format, V: Vectors>(work: &Work<'_>, scratch: &mut S
                 unpack::<F, V>(packed.panel(row / V::ROWS), integers, scale, &mut min[part(i)]);
             }
         }
-        for token in (0..tokens).step_by(V::TILE) {
+        for token in (0..tokens).step_by(TILE) {
             for (i, row) in starts() {
                 let panel = Unpacked {
                     integers: &integers[i * size..(i + 1) * size],
@@ -156,20 +169,14 @@ unsafe fn tile<F: Format, V: Vectors, S: Source<F, V>>(
     panel: S,
     first: usize,
 ) {
-    let count = (work.job.tokens.len() - first).min(V::TILE);
+    let count = (work.job.tokens.len() - first).min(TILE);
     // SAFETY: passed on.
     unsafe {
         // Behind many tokens a last tile that is not full costs little, and a function less.
         match count {
             1 if S::KEPT => tile_of::<F, V, S, 1>(work, row, panel, first, count),
             2 if S::KEPT => tile_of::<F, V, S, 2>(work, row, panel, first, count),
-            ..=4 if S::KEPT || V::TILE == 4 => {
-                tile_of::<F, V, S, 4>(work, row, panel, first, count);
-            }
-            _ if V::TILE > 4 => {
-                tile_of::<F, V, S, MOST_TOKENS>(work, row, panel, first, count);
-            }
-            _ => unreachable!("a tile has no more tokens"),
+            _ => tile_of::<F, V, S, TILE>(work, row, panel, first, count),
         }
     }
 }
@@ -189,7 +196,6 @@ unsafe fn tile_of<F: Format, V: Vectors, S: Source<F, V>, const T: usize>(
     // Tokens past the end repeat the last; their products are dropped.
     let tokens: [Token; T] =
         std::array::from_fn(|t| Token::new::<F>(work, first + t.min(count - 1)));
-    let offset = F::OFFSET - shift::<F, V>();
     let groups = BLOCK / F::GROUP;
     // SAFETY: blocks and groups are inside the panel and the activation rows.
     unsafe {
@@ -200,25 +206,22 @@ unsafe fn tile_of<F: Format, V: Vectors, S: Source<F, V>, const T: usize>(
                 let group = block * groups + part;
                 let sums = V::sums::<F, S, T>(panel, &tokens, block, part);
                 let scale = panel.part(Part::Scale, group);
-                for ((total, mut sums), token) in totals.iter_mut().zip(sums).zip(&tokens) {
-                    if offset != 0 {
-                        let x_sum = V::splat(*token.sum.add(group));
-                        sums = V::mul_add(V::splat(-offset as f32), x_sum, sums);
-                    }
-                    let scale = V::mul(scale, V::splat(*token.scale.add(block)));
-                    *total = V::mul_add(scale, sums, *total);
+                for t in 0..T {
+                    let scale = V::mul(scale, V::splat(*tokens[t].scale.add(block)));
+                    totals[t] = V::mul_add(scale, sums[t], totals[t]);
                 }
                 if F::MIN {
                     let min = panel.part(Part::Min, group);
-                    for (total, token) in totals.iter_mut().zip(&tokens) {
-                        *total = V::mul_add(min, V::splat(*token.scaled.add(group)), *total);
+                    for t in 0..T {
+                        let x_sum = V::splat(*tokens[t].scaled.add(group));
+                        totals[t] = V::mul_add(min, x_sum, totals[t]);
                     }
                 }
             }
         }
-        for (t, total) in totals.into_iter().enumerate().take(count) {
+        for t in 0..T.min(count) {
             let mut products = [0.0f32; MOST_ROWS];
-            V::store_floats(products.as_mut_ptr(), total);
+            V::store_floats(products.as_mut_ptr(), totals[t]);
             work.store(first + t, row, &products[..V::ROWS]);
         }
     }

@@ -35,7 +35,6 @@ unsafe fn pairs<const ROWS: usize>(at: *const u8, number: impl Fn([u8; 2]) -> f3
 
 impl<const ROWS: usize> Vectors for Portable<ROWS> {
     const ROWS: usize = ROWS;
-    const TILE: usize = 4;
     const SIGNED: bool = false;
     type Bytes = [[u8; RUN]; ROWS];
     type Floats = [f32; ROWS];
@@ -121,7 +120,12 @@ impl<const ROWS: usize> Vectors for Portable<ROWS> {
         part: usize,
     ) -> [Self::Floats; T] {
         let chunks = CHUNKS * F::GROUP / BLOCK;
+        let group = block * (BLOCK / F::GROUP) + part;
         let mut sums = [[0i32; ROWS]; T];
+        for (sums, token) in sums.iter_mut().zip(tokens) {
+            // SAFETY: see `bytes`.
+            *sums = [unsafe { token.correction::<F, Self>(group) }; ROWS];
+        }
         for chunk in part * chunks..(part + 1) * chunks {
             // SAFETY: see `bytes`.
             let w = unsafe { panel.integers(block, chunk) };

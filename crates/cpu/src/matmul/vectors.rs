@@ -12,8 +12,9 @@ use super::panels::{Token, Unpacked};
 pub(super) trait Vectors: Copy {
     /// Rows of a panel.
     const ROWS: usize;
-    /// Tokens that meet a panel together, at most 8. With more, panels are unpacked.
-    const TILE: usize;
+    /// Bytes of unpacked panels that meet a tile of tokens one after the other: what a cache near
+    /// the core holds.
+    const UNPACKED_BYTES: usize = 24 << 10;
     /// Whether weights are multiplied as signed bytes.
     const SIGNED: bool;
     /// A chunk: four bytes for each row.
@@ -48,7 +49,7 @@ pub(super) trait Vectors: Copy {
     unsafe fn prefetch(_at: *const u8) {}
 
     /// For each token, the sums of the products of its integers with those of group `part` of a
-    /// block, less [`shift`].
+    /// block, less [`Format::OFFSET`].
     unsafe fn sums<F: Format, S: Source<F, Self>, const T: usize>(
         panel: S,
         tokens: &[Token; T],
@@ -60,6 +61,11 @@ pub(super) trait Vectors: Copy {
 /// By how much the integers of a format are shifted down to make them signed bytes.
 pub(super) const fn shift<F: Format, V: Vectors>() -> i32 {
     if V::SIGNED && F::MAX > 127 { 128 } else { 0 }
+}
+
+/// What multiplied integers of a format are too large by.
+pub(super) const fn offset<F: Format, V: Vectors>() -> i32 {
+    F::OFFSET - shift::<F, V>()
 }
 
 /// A panel that can be read by vectors.

@@ -40,11 +40,11 @@ fn sums_are_those_of_the_integers() {
     let integers = integers(&q);
     for half in 0..4 {
         let sum: i32 = integers[16 * half..16 * half + 16].iter().sum();
-        assert_eq!(q.sum16[half], sum as f32);
+        assert_eq!(q.minus16[half], -sum);
         assert_eq!(q.scaled16[half], sum as f32 * q.scale[half / 2]);
     }
-    assert_eq!(q.sum32[1], q.sum16[2] + q.sum16[3]);
-    assert_eq!(q.scaled32[1], q.sum32[1] * q.scale[1]);
+    assert_eq!(q.minus32[1], q.minus16[2] + q.minus16[3]);
+    assert_eq!(q.scaled32[1], -q.minus32[1] as f32 * q.scale[1]);
 }
 
 #[test]

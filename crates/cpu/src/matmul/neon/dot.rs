@@ -49,6 +49,13 @@ where
     unsafe {
         // For each token, rows and part of the activations.
         let mut sums = [[[vdupq_n_s32(0); 2]; 2]; T];
+        let group = block * (BLOCK / F::GROUP) + part;
+        for (sums, token) in sums.iter_mut().zip(tokens) {
+            let correction = vdupq_n_s32(token.correction::<F, V>(group));
+            for [_, low] in sums {
+                *low = correction;
+            }
+        }
         for half in part * halves..(part + 1) * halves {
             let w: [[int8x16_t; 2]; QUARTERS] =
                 std::array::from_fn(|i| signed::<F, V, S>(panel, block, QUARTERS * half + i));

@@ -51,6 +51,14 @@ where
         // For each pair of tokens and of rows, and each part of the activations. The last token of
         // an odd number is its own partner.
         let mut sums = [[[vdupq_n_s32(0); 2]; PAIRS]; T];
+        let group = block * (BLOCK / F::GROUP) + part;
+        for (sums, pair) in sums.iter_mut().zip(tokens.chunks(2)) {
+            let correction = |token: &Token| vdup_n_s32(token.correction::<F, V>(group));
+            let pair = vzip1_s32(correction(&pair[0]), correction(&pair[pair.len() - 1]));
+            for [_, low] in sums {
+                *low = vcombine_s32(pair, pair);
+            }
+        }
         for step in part * steps..(part + 1) * steps {
             let [a, b] = signed::<F, V, S>(panel, block, STEP * step);
             let [c, d] = signed::<F, V, S>(panel, block, STEP * step + 1);

@@ -30,7 +30,7 @@ impl Shape {
                 match (layout.rows, layout.run) {
                     (8, 4) => dispatch::<F, 8, 4>(pool.isa(), self, rows, &mut buffer, out),
                     (8, 8) => dispatch::<F, 8, 8>(pool.isa(), self, rows, &mut buffer, out),
-                    (16, 4) => dispatch::<F, 16, 4>(pool.isa(), self, rows, &mut buffer, out),
+                    (32, 4) => dispatch::<F, 32, 4>(pool.isa(), self, rows, &mut buffer, out),
                     _ => unreachable!("no instruction set has such panels"),
                 }
             }
@@ -86,7 +86,7 @@ fn panel<'a, F: Format, const ROWS: usize, const RUN: usize>(
         F::scales(&row, &mut Scales { scale, min, factor, rows: ROWS, row: r });
     }
     // As large as that of the highest panels: a length cannot be computed from a parameter.
-    let mut block = [0; 16 * BLOCK];
+    let mut block = [0; 32 * BLOCK];
     let block = &mut block[..ROWS * BLOCK];
     for (i, out) in codes.chunks_exact_mut(ROWS * BLOCK * F::BITS / 8).enumerate() {
         for (r, codes) in buffer.chunks_exact(cols).enumerate() {

@@ -14,7 +14,7 @@ fn unpacked<F: Format, V: Vectors>(packed: &Packed, rows: usize, cols: usize) ->
     let mut out = vec![0.0; rows * cols];
     let mut integers = vec![0; high * BLOCK];
     let numbers = |panel: Panel<'_>, part: Part, group: usize| {
-        let mut numbers = [0.0; 16];
+        let mut numbers = [0.0; 32];
         // SAFETY: the group is inside the panel, and there is room for the highest.
         unsafe {
             V::store_floats(numbers.as_mut_ptr(), Source::<F, V>::part(panel, part, group));
@@ -52,7 +52,7 @@ fn check<F: Format>(pool: &Pool, layout: Layout, matrix: &Matrix) {
     let dtype = matrix.dtype();
     let found = match layout.rows {
         8 => unpacked::<F, Portable<8>>(&packed, rows, cols),
-        _ => unpacked::<F, Portable<16>>(&packed, rows, cols),
+        _ => unpacked::<F, Portable<32>>(&packed, rows, cols),
     };
     for (i, (found, expected)) in found.iter().zip(matrix.tensor().to_f32()).enumerate() {
         // MLX rounds weights to the type of the scales.
@@ -66,7 +66,7 @@ fn check<F: Format>(pool: &Pool, layout: Layout, matrix: &Matrix) {
 
 #[test]
 fn what_is_packed_is_what_the_file_says() {
-    let layouts = [(8, 4), (16, 4), (8, 8)].map(|(rows, run)| Layout { rows, run });
+    let layouts = [(8, 4), (32, 4), (8, 8)].map(|(rows, run)| Layout { rows, run });
     for isa in Isa::available() {
         let pool = Pool::new(2, isa).unwrap();
         for dtype in QUANTIZED {
