@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use baton_cpu::{Epilogue, Isa, Matrix, Pool, QuantizedRows, matmul, pack, roof};
+use baton_cpu::{Epilogue, Isa, Matrix, Pool, QuantizedRows, Rounding, matmul, pack, roof};
 use baton_weights::{Affine, DType, Tensor};
 
 /// Matrices of SmolLM2 135M, Gemma 3 270M and Llama 3.2 1B, and one larger than any cache.
@@ -64,7 +64,7 @@ fn measure(
     pack(pool, vec![&mut matrix])?;
     let x: Vec<f32> = (0..batch * cols).map(|i| (i as f32 * 0.7).sin()).collect();
     let mut quantized = QuantizedRows::new();
-    let x = quantized.quantize(pool, &x, cols);
+    let x = quantized.quantize(pool, &x, cols, Rounding::ByNeed);
     let mut out = vec![0.0; batch * rows];
     let best = fastest(|| matmul(pool, &x, &[&matrix], &mut out, rows, Epilogue::default()));
     let seconds = best.as_secs_f64();

@@ -134,7 +134,7 @@ fn product(
     // SAFETY: no other step runs, and input and output lie in different slots.
     let (x, out) = unsafe { (slots.read(&step.x, rows), slots.all(&step.out, rows)) };
     let x = match step.quantize {
-        true => quantized.quantize(pool, x, step.x.cols),
+        true => quantized.quantize(pool, x, step.x.cols, step.rounding()),
         false => Rows::floats(x, step.x.cols),
     };
     let bias = (!step.bias.is_empty()).then_some(&step.bias[..]);

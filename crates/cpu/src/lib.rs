@@ -25,5 +25,5 @@ mod unit;
 pub use isa::{Isa, UnsupportedIsa};
 pub use matmul::{Epilogue, Expert, Matrix, MatrixError, matmul, matmul_experts, pack};
 pub use pool::Pool;
-pub use quant::{QuantizedRows, Rows};
+pub use quant::{QuantizedRows, Rounding, Rows};
 pub use unit::{Cpu, CpuOptions};

@@ -21,6 +21,7 @@ use crate::kernels::attention::Scoring;
 use crate::kernels::pointwise::{Binary, Unary};
 use crate::matmul::{Matrix, pack};
 use crate::pool::Pool;
+use crate::quant::Rounding;
 
 /// Columns `offset..offset + cols` of a matrix in the arena whose rows are `stride` apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,6 +109,16 @@ pub(crate) struct Product {
     pub(crate) accumulate: bool,
     /// Whether `x` is to be quantized: some matrix is.
     pub(crate) quantize: bool,
+}
+
+impl Product {
+    /// How its input is rounded. Rows of logits are few, so that their weights are all that takes time.
+    pub(crate) fn rounding(&self) -> Rounding {
+        match self.height {
+            Height::Tokens => Rounding::ByNeed,
+            Height::Wanted => Rounding::Fine,
+        }
+    }
 }
 
 /// Attention of one layer.

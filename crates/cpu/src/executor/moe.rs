@@ -11,7 +11,7 @@ use crate::kernels::pointwise::gated;
 use crate::matmul::{Epilogue, Expert, Matrix, matmul, matmul_experts};
 use crate::plan::{MoeStep, Plan, Work, zeroed};
 use crate::pool::Pool;
-use crate::quant::{QuantizedRows, Rows};
+use crate::quant::{QuantizedRows, Rounding, Rows};
 use route::{Choice, Groups, choose};
 
 /// Buffers for the largest mixture of a plan.
@@ -76,7 +76,7 @@ impl MoeBuffers {
         // SAFETY: no other step runs, and nobody writes to the input during this one.
         let x = unsafe { slots.read(&step.x, rows) };
         let x = match step.quantizes_input() {
-            true => quantized.quantize(pool, x, step.x.cols),
+            true => quantized.quantize(pool, x, step.x.cols, Rounding::ByNeed),
             false => Rows::floats(x, step.x.cols),
         };
         let logits = &mut logits[..rows * step.spec.experts];
@@ -94,7 +94,7 @@ impl MoeBuffers {
         let inner = &mut inner[..uses * ffn];
         join(pool, step, groups, gate_up, inner);
         let inner = match step.quantizes_inner() {
-            true => self.quantized.quantize(pool, inner, ffn),
+            true => self.quantized.quantize(pool, inner, ffn, Rounding::ByNeed),
             false => Rows::floats(inner, ffn),
         };
         let down = &mut down[..uses * hidden];

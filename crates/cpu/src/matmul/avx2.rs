@@ -140,6 +140,7 @@ impl Vectors for Avx2 {
         tokens: &[Token; T],
         block: usize,
         part: usize,
+        _fine: bool,
     ) -> [__m256; T] {
         let chunks = CHUNKS * F::GROUP / BLOCK;
         // Chunks whose products' sums may be added in 16 bits: a power of two.

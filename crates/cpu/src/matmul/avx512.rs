@@ -159,11 +159,11 @@ impl Vectors for Avx512 {
         tokens: &[Token; T],
         block: usize,
         part: usize,
+        fine: bool,
     ) -> [Self::Floats; T] {
         let chunks = CHUNKS * F::GROUP / BLOCK;
         // SAFETY: see `bytes`.
         unsafe {
-            let mut high = [[_mm512_setzero_si512(); 2]; T];
             let mut low = [[_mm512_setzero_si512(); 2]; T];
             if F::OFFSET != 0 {
                 let group = block * (BLOCK / F::GROUP) + part;
@@ -177,6 +177,23 @@ impl Vectors for Avx512 {
                     }; 2];
                 }
             }
+            let mut sums = [[_mm512_setzero_ps(); 2]; T];
+            if !fine {
+                for chunk in part * chunks..(part + 1) * chunks {
+                    let w = panel.integers(block, chunk);
+                    for t in 0..T {
+                        let x = _mm512_set1_epi32(tokens[t].low(block, chunk));
+                        for i in 0..2 {
+                            low[t][i] = _mm512_dpbusd_epi32(low[t][i], w[i], x);
+                        }
+                    }
+                }
+                for t in 0..T {
+                    sums[t] = [_mm512_cvtepi32_ps(low[t][0]), _mm512_cvtepi32_ps(low[t][1])];
+                }
+                return sums;
+            }
+            let mut high = [[_mm512_setzero_si512(); 2]; T];
             for chunk in part * chunks..(part + 1) * chunks {
                 let w = panel.integers(block, chunk);
                 for t in 0..T {
@@ -188,7 +205,6 @@ impl Vectors for Avx512 {
                     }
                 }
             }
-            let mut sums = [[_mm512_setzero_ps(); 2]; T];
             for t in 0..T {
                 sums[t] = [joined(high[t][0], low[t][0]), joined(high[t][1], low[t][1])];
             }

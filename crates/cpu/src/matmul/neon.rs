@@ -177,6 +177,7 @@ impl<const MATRICES: bool> Vectors for Neon<MATRICES> {
         tokens: &[Token; T],
         block: usize,
         part: usize,
+        _fine: bool,
     ) -> [Self::Floats; T] {
         // SAFETY: see `bytes`.
         unsafe {

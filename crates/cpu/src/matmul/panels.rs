@@ -32,6 +32,8 @@ pub(super) struct Token {
     pub(super) values: *const i8,
     /// A scale for each block.
     pub(super) scale: *const f32,
+    /// Whether the block has high parts that are not zero.
+    fine: *const bool,
     /// The negated integers' sum for each group of the weights' format.
     pub(super) minus: *const i32,
     /// The integers' sum, times the scale.
@@ -50,6 +52,7 @@ impl Token {
         Token {
             values: x.values[2 * row * cols..2 * (row + 1) * cols].as_ptr(),
             scale: x.scale[row * (cols / BLOCK)..(row + 1) * (cols / BLOCK)].as_ptr(),
+            fine: x.fine[row * (cols / BLOCK)..(row + 1) * (cols / BLOCK)].as_ptr(),
             minus: minus[groups.clone()].as_ptr(),
             scaled: scaled[groups].as_ptr(),
         }
@@ -74,7 +77,20 @@ impl Token {
         // SAFETY: as demanded of the caller.
         unsafe {
             let at = self.values.add(2 * block * BLOCK + 4 * chunk);
-            [at, at.add(BLOCK)].map(|at| at.cast::<i32>().read_unaligned())
+            [at.cast::<i32>().read_unaligned(), self.low(block, chunk)]
+        }
+    }
+
+    /// The low parts alone.
+    ///
+    /// # Safety
+    /// The activation row must have that block.
+    #[inline(always)]
+    pub(super) unsafe fn low(&self, block: usize, chunk: usize) -> i32 {
+        // SAFETY: as demanded of the caller.
+        unsafe {
+            let at = self.values.add((2 * block + 1) * BLOCK + 4 * chunk);
+            at.cast::<i32>().read_unaligned()
         }
     }
 }
@@ -202,9 +218,13 @@ unsafe fn tile_of<F: Format, V: Vectors, S: Source<F, V>, const T: usize>(
         let mut totals = [V::splat(0.0); T];
         for block in 0..work.x.cols / BLOCK {
             panel.prefetch(block);
+            let mut fine = false;
+            for token in &tokens {
+                fine |= *token.fine.add(block);
+            }
             for part in 0..groups {
                 let group = block * groups + part;
-                let sums = V::sums::<F, S, T>(panel, &tokens, block, part);
+                let sums = V::sums::<F, S, T>(panel, &tokens, block, part, fine);
                 let scale = panel.part(Part::Scale, group);
                 for t in 0..T {
                     let scale = V::mul(scale, V::splat(*tokens[t].scale.add(block)));

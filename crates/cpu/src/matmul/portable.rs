@@ -118,6 +118,7 @@ impl<const ROWS: usize> Vectors for Portable<ROWS> {
         tokens: &[Token; T],
         block: usize,
         part: usize,
+        _fine: bool,
     ) -> [Self::Floats; T] {
         let chunks = CHUNKS * F::GROUP / BLOCK;
         let group = block * (BLOCK / F::GROUP) + part;

@@ -49,12 +49,13 @@ pub(super) trait Vectors: Copy {
     unsafe fn prefetch(_at: *const u8) {}
 
     /// For each token, the sums of the products of its integers with those of group `part` of a
-    /// block, less [`Format::OFFSET`].
+    /// block, less [`Format::OFFSET`]. Unless `fine`, all high parts are zero.
     unsafe fn sums<F: Format, S: Source<F, Self>, const T: usize>(
         panel: S,
         tokens: &[Token; T],
         block: usize,
         part: usize,
+        fine: bool,
     ) -> [Self::Floats; T];
 }
 
