@@ -222,7 +222,7 @@ fn root_mean_square(row: &[f32]) -> f32 {
 /// The nearest integer of a number that is far below 2^22: adding 1.5 * 2^23 leaves it in the low bits.
 #[inline(always)]
 fn nearest(v: f32) -> i32 {
-    (v + 12_582_912.0).to_bits() as i32 - 0x4b40_0000
+    ((v + 12_582_912.0).to_bits() as i32).wrapping_sub(0x4b40_0000)
 }
 
 /// What a block became, beside its integers.
@@ -236,8 +236,9 @@ struct Block {
 /// Rounds to the nearest multiple of the block's scale, which maps its largest value to [`MOST`], or to
 /// [`MOST_COARSE`] if it is at most `calm`.
 ///
-/// Its loops are as plain as they are so that they become vector instructions: closures handed to
-/// functions of arrays would not get the instruction set of where this ends up.
+/// Its loops are as plain as they are, and do not check for overflow, so that they become vector
+/// instructions: closures handed to functions of arrays would not get the instruction set of where
+/// this ends up.
 #[inline(always)]
 fn quantize_block<const SPLIT: bool>(
     x: &[f32; BLOCK],
@@ -272,13 +273,13 @@ fn quantize_block<const SPLIT: bool>(
         for i in 0..BLOCK {
             let high = nearest(integers[i] as f32 * (1.0 / HIGH as f32));
             out[i] = high as i8;
-            out[BLOCK + i] = (integers[i] - HIGH * high) as i8;
+            out[BLOCK + i] = integers[i].wrapping_sub(high.wrapping_mul(HIGH)) as i8;
         }
     }
     let mut sums = [0; 2];
     for i in 0..BLOCK / 2 {
-        sums[0] += integers[i];
-        sums[1] += integers[BLOCK / 2 + i];
+        sums[0] = integers[i].wrapping_add(sums[0]);
+        sums[1] = integers[BLOCK / 2 + i].wrapping_add(sums[1]);
     }
     Block { scale, sums, fine: !coarse || SPLIT }
 }

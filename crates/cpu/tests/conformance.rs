@@ -64,8 +64,9 @@ fn quantized_caches() {
     }
 }
 
-/// For activations that are rounded to 12 bits.
-const ROUNDED: Tolerance = Tolerance { nmse: 1e-5, worst: 1e-2 };
+/// Activations rounded to 8 bits, half a percent of noise before each product. What kernels make of the
+/// rounded ones is tested more sharply, with the products.
+const ROUNDED: Tolerance = Tolerance { nmse: 1e-3, worst: 0.05 };
 
 #[test]
 fn quantized_weights() {

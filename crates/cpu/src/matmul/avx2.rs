@@ -161,7 +161,8 @@ impl Vectors for Avx2 {
                     let chunk = part * chunks + run * narrow + step;
                     let w = panel.integers(block, chunk);
                     for t in 0..T {
-                        let [x_high, x_low] = tokens[t].runs(block, chunk);
+                        let (x_high, x_low) =
+                            (tokens[t].high(block, chunk), tokens[t].low(block, chunk));
                         let products = _mm256_maddubs_epi16(w, _mm256_set1_epi32(x_high));
                         high[t] = _mm256_add_epi16(high[t], products);
                         let products = _mm256_maddubs_epi16(w, _mm256_set1_epi32(x_low));

@@ -179,17 +179,27 @@ impl Vectors for Avx512 {
             }
             let mut sums = [[_mm512_setzero_ps(); 2]; T];
             if !fine {
+                // Every other chunk of a long group has sums of its own, so that enough additions
+                // are under way at once.
+                let apart = chunks == CHUNKS;
+                let mut odd = [[_mm512_setzero_si512(); 2]; T];
                 for chunk in part * chunks..(part + 1) * chunks {
                     let w = panel.integers(block, chunk);
+                    let sums = if apart && chunk % 2 == 1 { &mut odd } else { &mut low };
                     for t in 0..T {
                         let x = _mm512_set1_epi32(tokens[t].low(block, chunk));
                         for i in 0..2 {
-                            low[t][i] = _mm512_dpbusd_epi32(low[t][i], w[i], x);
+                            sums[t][i] = _mm512_dpbusd_epi32(sums[t][i], w[i], x);
                         }
                     }
                 }
                 for t in 0..T {
-                    sums[t] = [_mm512_cvtepi32_ps(low[t][0]), _mm512_cvtepi32_ps(low[t][1])];
+                    for i in 0..2 {
+                        if apart {
+                            low[t][i] = _mm512_add_epi32(low[t][i], odd[t][i]);
+                        }
+                        sums[t][i] = _mm512_cvtepi32_ps(low[t][i]);
+                    }
                 }
                 return sums;
             }
@@ -197,8 +207,8 @@ impl Vectors for Avx512 {
             for chunk in part * chunks..(part + 1) * chunks {
                 let w = panel.integers(block, chunk);
                 for t in 0..T {
-                    let [x_high, x_low] = tokens[t].runs(block, chunk);
-                    let (x_high, x_low) = (_mm512_set1_epi32(x_high), _mm512_set1_epi32(x_low));
+                    let x_high = _mm512_set1_epi32(tokens[t].high(block, chunk));
+                    let x_low = _mm512_set1_epi32(tokens[t].low(block, chunk));
                     for i in 0..2 {
                         high[t][i] = _mm512_dpbusd_epi32(high[t][i], w[i], x_high);
                         low[t][i] = _mm512_dpbusd_epi32(low[t][i], w[i], x_low);
@@ -206,7 +216,10 @@ impl Vectors for Avx512 {
                 }
             }
             for t in 0..T {
-                sums[t] = [joined(high[t][0], low[t][0]), joined(high[t][1], low[t][1])];
+                for i in 0..2 {
+                    let high = _mm512_slli_epi32::<{ HIGH.ilog2() }>(high[t][i]);
+                    sums[t][i] = _mm512_cvtepi32_ps(_mm512_add_epi32(high, low[t][i]));
+                }
             }
             sums
         }
@@ -228,16 +241,6 @@ unsafe fn brains(at: *const u8) -> __m512 {
 unsafe fn small_integers(at: *const u8) -> __m512 {
     // SAFETY: as demanded of the caller.
     unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(at.cast()))) }
-}
-
-/// The sums of whole integers from those of their high and low parts.
-#[inline(always)]
-unsafe fn joined(high: __m512i, low: __m512i) -> __m512 {
-    // SAFETY: arithmetic in registers.
-    unsafe {
-        let high = _mm512_slli_epi32::<{ HIGH.ilog2() }>(high);
-        _mm512_cvtepi32_ps(_mm512_add_epi32(high, low))
-    }
 }
 
 const _: () = assert!(HIGH.count_ones() == 1, "it is multiplied with by a shift");

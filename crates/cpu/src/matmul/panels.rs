@@ -1,8 +1,11 @@
 //! The order of work that all integer kernels share: panels of neighbouring matrix rows against
 //! tiles of tokens.
 //!
-//! With few tokens, a panel is multiplied as it is kept. With more, some panels are first unpacked,
-//! as many as stay in the caches near the core, and then meet one tile of tokens after the other.
+//! With few tokens, a panel is multiplied as it is kept. With more, some panels, or parts of long
+//! ones, are first unpacked, as many as stay in the caches near the core, and then meet one tile of
+//! tokens after the other.
+
+use std::ops::Range;
 
 use super::formats::{BLOCK, Format, Part};
 use super::packed::{CHUNKS, Panel};
@@ -10,6 +13,9 @@ use super::scratch::Scratch;
 use super::vectors::{Source, Vectors, offset};
 use super::work::Work;
 
+/// Most blocks of a panel that are unpacked together: a tile of activations as long stays in the
+/// nearest cache.
+const PART_BLOCKS: usize = 64;
 /// Most rows that a panel has.
 const MOST_ROWS: usize = 32;
 /// Tokens that meet a panel together.
@@ -20,6 +26,8 @@ const MOST_KEPT: usize = 8;
 /// An unpacked panel: a byte for each integer, in the kept order; a scale for each row and group, and as many minima for formats that have them.
 #[derive(Clone, Copy)]
 pub(super) struct Unpacked<'a> {
+    /// The panel's block that comes first.
+    pub(super) first: usize,
     pub(super) integers: &'a [u8],
     pub(super) scale: &'a [f32],
     pub(super) min: &'a [f32],
@@ -68,29 +76,35 @@ impl Token {
         if offset::<F, V>() == 0 { 0 } else { offset::<F, V>() * unsafe { *self.minus.add(group) } }
     }
 
-    /// The high and the low parts of the four columns of a chunk of a block.
+    /// Whether the block has high parts that are not zero.
     ///
     /// # Safety
     /// The activation row must have that block.
     #[inline(always)]
-    pub(super) unsafe fn runs(&self, block: usize, chunk: usize) -> [i32; 2] {
+    pub(super) unsafe fn is_fine(&self, block: usize) -> bool {
         // SAFETY: as demanded of the caller.
-        unsafe {
-            let at = self.values.add(2 * block * BLOCK + 4 * chunk);
-            [at.cast::<i32>().read_unaligned(), self.low(block, chunk)]
-        }
+        unsafe { *self.fine.add(block) }
     }
 
-    /// The low parts alone.
+    /// The high parts of the four columns of a chunk of a block.
     ///
     /// # Safety
-    /// The activation row must have that block.
+    /// As for [`Token::is_fine`].
+    #[inline(always)]
+    pub(super) unsafe fn high(&self, block: usize, chunk: usize) -> i32 {
+        // SAFETY: as demanded of the caller.
+        unsafe { self.values.add(2 * block * BLOCK + 4 * chunk).cast::<i32>().read_unaligned() }
+    }
+
+    /// The low parts.
+    ///
+    /// # Safety
+    /// As for [`Token::is_fine`].
     #[inline(always)]
     pub(super) unsafe fn low(&self, block: usize, chunk: usize) -> i32 {
         // SAFETY: as demanded of the caller.
         unsafe {
-            let at = self.values.add((2 * block + 1) * BLOCK + 4 * chunk);
-            at.cast::<i32>().read_unaligned()
+            self.values.add((2 * block + 1) * BLOCK + 4 * chunk).cast::<i32>().read_unaligned()
         }
     }
 }
@@ -105,58 +119,70 @@ pub(super) unsafe fn run<F: Format, V: Vectors>(work: &Work<'_>, scratch: &mut S
     let (tokens, cols) = (work.job.tokens.len(), work.x.cols);
     let packed = work.job.matrix.packed();
     assert_eq!(packed.rows(), V::ROWS, "the matrix was packed for another instruction set");
+    let blocks = cols / BLOCK;
     if tokens <= MOST_KEPT {
         for row in work.rows.clone().step_by(V::ROWS) {
             let panel = packed.panel(row / V::ROWS);
             for token in (0..tokens).step_by(TILE) {
                 // SAFETY: the caller's machine has the instructions.
-                unsafe { tile::<F, V, _>(work, row, panel, token) };
+                unsafe { tile::<F, V, _>(work, row, panel, token, 0..blocks, &mut []) };
             }
         }
         return;
     }
 
-    // Bytes of integers, and scales, of a panel.
-    let (size, scales) = (V::ROWS * cols, V::ROWS * (cols / F::GROUP));
+    let part = blocks.min(PART_BLOCKS);
+    // Bytes of integers, and scales, of that part of a panel, and sums of a panel.
+    let (size, scales) = (V::ROWS * part * BLOCK, V::ROWS * part * (BLOCK / F::GROUP));
+    let sums = V::ROWS * tokens.next_multiple_of(TILE);
     let together = (V::UNPACKED_BYTES / size).max(1);
     let integers = scratch.integers.bytes(together * size);
     let scale = scratch.scale.floats(together * scales);
     let min = scratch.min.floats(if F::MIN { together * scales } else { 0 });
-    let part = |i: usize| if F::MIN { i * scales..(i + 1) * scales } else { 0..0 };
+    let totals = scratch.totals.floats(if part < blocks { together * sums } else { 0 });
+    let mins = |i: usize| if F::MIN { i * scales..(i + 1) * scales } else { 0..0 };
     for first in work.rows.clone().step_by(together * V::ROWS) {
         let last = (first + together * V::ROWS).min(work.rows.end);
         let starts = || (first..last).step_by(V::ROWS).enumerate();
-        for (i, row) in starts() {
-            let integers = &mut integers[i * size..(i + 1) * size];
-            let scale = &mut scale[i * scales..(i + 1) * scales];
-            // SAFETY: the caller's machine has the instructions.
-            unsafe {
-                unpack::<F, V>(packed.panel(row / V::ROWS), integers, scale, &mut min[part(i)]);
-            }
-        }
-        for token in (0..tokens).step_by(TILE) {
+        for start in (0..blocks).step_by(part) {
+            let part = start..(start + part).min(blocks);
             for (i, row) in starts() {
-                let panel = Unpacked {
-                    integers: &integers[i * size..(i + 1) * size],
-                    scale: &scale[i * scales..(i + 1) * scales],
-                    min: &min[part(i)],
-                };
+                let integers = &mut integers[i * size..(i + 1) * size];
+                let scale = &mut scale[i * scales..(i + 1) * scales];
+                let panel = packed.panel(row / V::ROWS);
                 // SAFETY: the caller's machine has the instructions.
-                unsafe { tile::<F, V, _>(work, row, panel, token) };
+                unsafe {
+                    unpack::<F, V>(panel, part.clone(), integers, scale, &mut min[mins(i)]);
+                }
+            }
+            for token in (0..tokens).step_by(TILE) {
+                for (i, row) in starts() {
+                    let panel = Unpacked {
+                        first: start,
+                        integers: &integers[i * size..(i + 1) * size],
+                        scale: &scale[i * scales..(i + 1) * scales],
+                        min: &min[mins(i)],
+                    };
+                    let at = i * sums + token * V::ROWS;
+                    let totals = totals.get_mut(at..at + TILE * V::ROWS).unwrap_or_default();
+                    // SAFETY: the caller's machine has the instructions.
+                    unsafe { tile::<F, V, _>(work, row, panel, token, part.clone(), totals) };
+                }
             }
         }
     }
 }
 
-/// Unpacks a panel.
+/// Unpacks some blocks of a panel.
 #[inline(always)]
 unsafe fn unpack<F: Format, V: Vectors>(
     panel: Panel<'_>,
+    blocks: Range<usize>,
     integers: &mut [u8],
     scale: &mut [f32],
     min: &mut [f32],
 ) {
-    for (block, out) in integers.chunks_exact_mut(V::ROWS * BLOCK).enumerate() {
+    for (block, out) in blocks.clone().zip(integers.chunks_exact_mut(V::ROWS * BLOCK)) {
         for (chunk, out) in out.chunks_exact_mut(V::ROWS * BLOCK / CHUNKS).enumerate() {
             // SAFETY: the block is inside the panel, and there is room for a chunk.
             unsafe {
@@ -165,8 +191,9 @@ unsafe fn unpack<F: Format, V: Vectors>(
             }
         }
     }
+    let groups = blocks.start * (BLOCK / F::GROUP)..blocks.end * (BLOCK / F::GROUP);
     for (part, out) in [(Part::Scale, scale), (Part::Min, min)] {
-        for (group, out) in out.chunks_exact_mut(V::ROWS).enumerate() {
+        for (group, out) in groups.clone().zip(out.chunks_exact_mut(V::ROWS)) {
             // SAFETY: the group is inside the panel, and there is room for a number of each row.
             unsafe {
                 let numbers = Source::<F, V>::part(panel, part, group);
@@ -176,23 +203,26 @@ unsafe fn unpack<F: Format, V: Vectors>(
     }
 }
 
-/// Products of a panel, which starts at matrix row `row`, with the work's tokens from number
-/// `first` on, as many as make a tile.
+/// Products of some blocks of a panel, which starts at matrix row `row`, with the work's tokens from
+/// number `first` on, as many as make a tile. From the first blocks to the last the sums are carried
+/// in `totals`.
 #[inline(always)]
 unsafe fn tile<F: Format, V: Vectors, S: Source<F, V>>(
     work: &Work<'_>,
     row: usize,
     panel: S,
     first: usize,
+    blocks: Range<usize>,
+    totals: &mut [f32],
 ) {
     let count = (work.job.tokens.len() - first).min(TILE);
     // SAFETY: passed on.
     unsafe {
         // Behind many tokens a last tile that is not full costs little, and a function less.
         match count {
-            1 if S::KEPT => tile_of::<F, V, S, 1>(work, row, panel, first, count),
-            2 if S::KEPT => tile_of::<F, V, S, 2>(work, row, panel, first, count),
-            _ => tile_of::<F, V, S, TILE>(work, row, panel, first, count),
+            1 if S::KEPT => tile_of::<F, V, S, 1>(work, row, panel, first, count, blocks, totals),
+            2 if S::KEPT => tile_of::<F, V, S, 2>(work, row, panel, first, count, blocks, totals),
+            _ => tile_of::<F, V, S, TILE>(work, row, panel, first, count, blocks, totals),
         }
     }
 }
@@ -208,6 +238,8 @@ unsafe fn tile_of<F: Format, V: Vectors, S: Source<F, V>, const T: usize>(
     panel: S,
     first: usize,
     count: usize,
+    blocks: Range<usize>,
+    carried: &mut [f32],
 ) {
     // Tokens past the end repeat the last; their products are dropped.
     let tokens: [Token; T] =
@@ -216,11 +248,16 @@ unsafe fn tile_of<F: Format, V: Vectors, S: Source<F, V>, const T: usize>(
     // SAFETY: blocks and groups are inside the panel and the activation rows.
     unsafe {
         let mut totals = [V::splat(0.0); T];
-        for block in 0..work.x.cols / BLOCK {
+        if blocks.start > 0 {
+            for t in 0..T {
+                totals[t] = V::floats(carried[t * V::ROWS..(t + 1) * V::ROWS].as_ptr());
+            }
+        }
+        for block in blocks.clone() {
             panel.prefetch(block);
             let mut fine = false;
             for token in &tokens {
-                fine |= *token.fine.add(block);
+                fine |= token.is_fine(block);
             }
             for part in 0..groups {
                 let group = block * groups + part;
@@ -238,6 +275,12 @@ unsafe fn tile_of<F: Format, V: Vectors, S: Source<F, V>, const T: usize>(
                     }
                 }
             }
+        }
+        if blocks.end < work.x.cols / BLOCK {
+            for t in 0..T {
+                V::store_floats(carried[t * V::ROWS..(t + 1) * V::ROWS].as_mut_ptr(), totals[t]);
+            }
+            return;
         }
         for t in 0..T.min(count) {
             let mut products = [0.0f32; MOST_ROWS];

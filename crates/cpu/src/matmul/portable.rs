@@ -132,7 +132,8 @@ impl<const ROWS: usize> Vectors for Portable<ROWS> {
             let w = unsafe { panel.integers(block, chunk) };
             for (sums, token) in sums.iter_mut().zip(tokens) {
                 // SAFETY: see `bytes`.
-                let [high, low] = unsafe { token.runs(block, chunk) }.map(i32::to_ne_bytes);
+                let parts = unsafe { [token.high(block, chunk), token.low(block, chunk)] };
+                let [high, low] = parts.map(i32::to_ne_bytes);
                 let x: [i32; RUN] = std::array::from_fn(|i| {
                     HIGH * i32::from(high[i] as i8) + i32::from(low[i] as i8)
                 });

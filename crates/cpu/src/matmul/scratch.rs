@@ -44,6 +44,8 @@ pub(super) struct Scratch {
     pub(super) scale: Buffer,
     /// Minima.
     pub(super) min: Buffer,
+    /// What products add up to so far.
+    pub(super) totals: Buffer,
 }
 
 thread_local! {

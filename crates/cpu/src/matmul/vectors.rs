@@ -1,6 +1,6 @@
 //! What the integer kernels need of an instruction set, and how panels are read with it.
 
-use super::formats::{Format, Part, ScaleKind, factor_at};
+use super::formats::{BLOCK, Format, Part, ScaleKind, factor_at};
 use super::packed::{AHEAD, CHUNKS, Panel, high_bits, low_bits, mask};
 use super::panels::{Token, Unpacked};
 
@@ -91,7 +91,7 @@ impl<F: Format, V: Vectors> Source<F, V> for Unpacked<'_> {
 
     #[inline(always)]
     unsafe fn integers(self, block: usize, chunk: usize) -> V::Bytes {
-        let at = (block * CHUNKS + chunk) * 4 * V::ROWS;
+        let at = ((block - self.first) * CHUNKS + chunk) * 4 * V::ROWS;
         // SAFETY: as demanded of the caller.
         unsafe { V::bytes(self.integers.as_ptr().add(at)) }
     }
@@ -99,8 +99,9 @@ impl<F: Format, V: Vectors> Source<F, V> for Unpacked<'_> {
     #[inline(always)]
     unsafe fn part(self, part: Part, group: usize) -> V::Floats {
         let all = if part == Part::Scale { self.scale } else { self.min };
+        let first = self.first * (BLOCK / F::GROUP);
         // SAFETY: as demanded of the caller.
-        unsafe { V::floats(all.as_ptr().add(group * V::ROWS)) }
+        unsafe { V::floats(all.as_ptr().add((group - first) * V::ROWS)) }
     }
 }
 

@@ -103,11 +103,14 @@ pub(super) fn scores<S: Simd, E: Element>(
             let col = vector * S::LANES;
             let queries = queries.add(row * dim);
             let mut sums = [[s.splat(0.0); C]; R];
+            // A pointer that moves on, since a product of indices would be checked for overflow.
+            let mut at = keys.add(col);
             for d in 0..dim {
                 let mut key = [s.splat(0.0); C];
                 for c in 0..C {
-                    key[c] = E::load(s, keys.add(d * PAGE + col + c * S::LANES));
+                    key[c] = E::load(s, at.add(c * S::LANES));
                 }
+                at = at.wrapping_add(PAGE);
                 for r in 0..R {
                     let query = s.splat(*queries.add(r * dim + d));
                     for c in 0..C {
@@ -150,11 +153,13 @@ pub(super) fn accumulate<S: Simd, E: Element>(
                     sums[r][c] = s.load_at(out.add((row + r) * stride + col + c * S::LANES));
                 }
             }
+            let mut at = values.wrapping_add(tokens.start * stride + col);
             for t in tokens.clone() {
                 let mut value = [s.splat(0.0); C];
                 for c in 0..C {
-                    value[c] = E::load(s, values.add(t * stride + col + c * S::LANES));
+                    value[c] = E::load(s, at.add(c * S::LANES));
                 }
+                at = at.wrapping_add(stride);
                 for r in 0..R {
                     let weight = s.splat(*weights.add(r * PAGE + t));
                     for c in 0..C {
