@@ -105,8 +105,13 @@ impl Engine {
         if model.is_embedding() {
             return Err(Error::EmbeddingModel { name: model.name().to_owned() });
         }
-        let text = ModelText::of(model)?;
-        let Compiled { executor, memory } = compile_model(model, options)?;
+        // Of a large vocabulary, the first may take the longer.
+        let (text, compiled) = std::thread::scope(|scope| {
+            let text = scope.spawn(|| ModelText::of(model));
+            let compiled = compile_model(model, options);
+            (text.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), compiled)
+        });
+        let (text, Compiled { executor, memory }) = (text?, compiled?);
         let traits = ModelTraits {
             name: model.name().to_owned(),
             end_tokens: text.tokenizer.eog().iter().copied().collect(),

@@ -170,11 +170,11 @@ pub(crate) fn pack_cached(
             for ((matrix, shape), &start) in matrices.iter().zip(&shapes).zip(&starts) {
                 let out = &mut memory[start..start + shape.bytes()];
                 let (rows, cols) = (matrix.rows, matrix.cols);
+                // What the kernels read is in memory of its own then.
+                let done = |rows| matrix.tensor.slice_rows(rows).release();
                 with_format!(matrix.dtype(), F => {
-                    shape.pack::<F>(pool, rows, cols, |i| matrix.row(i), out);
+                    shape.pack::<F>(pool, rows, cols, |i| matrix.row(i), done, out);
                 }, else unreachable!("only quantized matrices are packed"));
-                // What the kernels read is in memory of its own now.
-                matrix.tensor.release();
             }
             Arc::new(memory.make_read_only().map_err(out_of_memory)?)
         }

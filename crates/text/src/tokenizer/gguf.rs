@@ -3,7 +3,7 @@
 //! The file lists tokens with a type and, for some kinds, a score or merges. From these the same
 //! parts are built that the model's own `tokenizer.json` names, so that the ids agree.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use baton_weights::Metadata;
 use baton_weights::gguf::{Array, Strings};
@@ -43,6 +43,10 @@ struct Vocab<'a> {
     tokens: &'a Strings,
     kinds: Vec<Kind>,
     scores: Vec<f32>,
+    /// The ids of tokens, in the form the BPE model takes.
+    by_token: bpe::Vocab,
+    /// Tokens that are spelled like one before them.
+    repeated: HashSet<u32>,
 }
 
 /// The parts of a tokenizer before they are put together.
@@ -64,12 +68,12 @@ impl Tokenizer {
     /// Metadata that is missing or contradicts itself, and kinds of tokenizers and pre-tokenizers
     /// that are not known. A file that names no pre-tokenizer is a warning in the log.
     pub fn from_gguf(metadata: &Metadata) -> Result<Self> {
-        let vocab = Vocab::read(metadata)?;
+        let mut vocab = Vocab::read(metadata)?;
         let model = metadata.str("tokenizer.ggml.model")?;
         let parts = match model {
-            "gpt2" => byte_pairs(metadata, &vocab, metadata.opt_str("tokenizer.ggml.pre")?)?,
-            "gemma4" => byte_pairs(metadata, &vocab, Some("gemma4"))?,
-            "llama" => sentence_piece(metadata, &vocab)?,
+            "gpt2" => byte_pairs(metadata, &mut vocab, metadata.opt_str("tokenizer.ggml.pre")?)?,
+            "gemma4" => byte_pairs(metadata, &mut vocab, Some("gemma4"))?,
+            "llama" => sentence_piece(metadata, &mut vocab)?,
             "t5" => unigram(metadata, &vocab)?,
             "bert" => word_piece(metadata, &vocab)?,
             other => {
@@ -117,13 +121,25 @@ impl<'a> Vocab<'a> {
                 scores.len()
             )));
         }
-        Ok(Self { tokens, kinds, scores })
+        // Filled in one go: large vocabularies are most of what a model takes to load.
+        let mut by_token = bpe::Vocab::with_capacity(size);
+        let mut repeated = HashSet::new();
+        for (token, id) in tokens.iter().zip(0..) {
+            if *by_token.entry(token.to_owned()).or_insert(id) != id {
+                repeated.insert(id);
+            }
+        }
+        Ok(Self { tokens, kinds, scores, by_token, repeated })
     }
 
     /// Tokens with their ids. Of two tokens that are spelled alike the first is kept.
     fn ids(&self) -> impl Iterator<Item = (&'a str, u32)> {
-        let mut seen = HashSet::with_capacity(self.tokens.len());
-        self.tokens.iter().zip(0..).filter(move |(token, _)| seen.insert(*token))
+        self.tokens.iter().zip(0..).filter(|(_, id)| !self.repeated.contains(id))
+    }
+
+    /// The same as a map, which is not there afterwards.
+    fn take_map(&mut self) -> bpe::Vocab {
+        std::mem::take(&mut self.by_token)
     }
 
     fn kind(&self, id: u32) -> Kind {
@@ -164,11 +180,10 @@ impl Kind {
 }
 
 /// BPE with a list of merges and, mostly, the alphabet of bytes.
-fn byte_pairs(metadata: &Metadata, vocab: &Vocab<'_>, pre: Option<&str>) -> Result<Parts> {
-    let ids: HashMap<&str, u32> = vocab.ids().collect();
-    let rule = Pre::find(pre, |token| ids.contains_key(token))?;
+fn byte_pairs(metadata: &Metadata, vocab: &mut Vocab<'_>, pre: Option<&str>) -> Result<Parts> {
+    let rule = Pre::find(pre, |token| vocab.by_token.contains_key(token))?;
     let merges = match metadata.opt_strings("tokenizer.ggml.merges")? {
-        Some(merges) => listed_merges(merges, &ids),
+        Some(merges) => listed_merges(merges, &vocab.by_token),
         None if pre == Some("kimi-k2") => {
             // Made from a tiktoken vocabulary, where the id is the rank.
             let pieces: Vec<_> = vocab
@@ -181,7 +196,7 @@ fn byte_pairs(metadata: &Metadata, vocab: &Vocab<'_>, pre: Option<&str>) -> Resu
         None => metadata.strings("tokenizer.ggml.merges").map(|_| Vec::new())?,
     };
     let mut model =
-        BPE::builder().vocab_and_merges(own(vocab), merges).ignore_merges(rule.ignore_merges);
+        BPE::builder().vocab_and_merges(vocab.take_map(), merges).ignore_merges(rule.ignore_merges);
     if rule.byte_fallback() {
         model = model.byte_fallback(true).fuse_unk(true);
         if let Some(unknown) = unknown(metadata, vocab)? {
@@ -199,7 +214,7 @@ fn byte_pairs(metadata: &Metadata, vocab: &Vocab<'_>, pre: Option<&str>) -> Resu
 }
 
 /// The merges of the file. One that leads to no token can never happen, and is left out.
-fn listed_merges(merges: &Strings, ids: &HashMap<&str, u32>) -> Vec<(String, String)> {
+fn listed_merges(merges: &Strings, ids: &bpe::Vocab) -> Vec<(String, String)> {
     let mut list = Vec::with_capacity(merges.len());
     let mut joined = String::new();
     for merge in merges.iter() {
@@ -210,7 +225,7 @@ fn listed_merges(merges: &Strings, ids: &HashMap<&str, u32>) -> Vec<(String, Str
         joined.clear();
         joined.push_str(left);
         joined.push_str(right);
-        if [left, right, &joined].iter().all(|token| ids.contains_key(token)) {
+        if [left, right, &joined].iter().all(|&token| ids.contains_key(token)) {
             list.push((left.to_owned(), right.to_owned()));
         }
     }
@@ -222,14 +237,14 @@ fn listed_merges(merges: &Strings, ids: &HashMap<&str, u32>) -> Vec<(String, Str
 }
 
 /// SentencePiece BPE: merges follow from scores, and unknown characters are written in bytes.
-fn sentence_piece(metadata: &Metadata, vocab: &Vocab<'_>) -> Result<Parts> {
+fn sentence_piece(metadata: &Metadata, vocab: &mut Vocab<'_>) -> Result<Parts> {
     let pieces: Vec<_> = vocab
         .ids()
         .filter(|&(_, id)| matches!(vocab.kind(id), Kind::Normal | Kind::UserDefined))
         .map(|(token, id)| (token, id, vocab.scores[id as usize]))
         .collect();
     let mut model = BPE::builder()
-        .vocab_and_merges(own(vocab), merges::from_scores(&pieces))
+        .vocab_and_merges(vocab.take_map(), merges::from_scores(&pieces))
         .fuse_unk(true)
         .byte_fallback(vocab.has(Kind::Byte));
     if let Some(unknown) = unknown(metadata, vocab)? {
@@ -365,11 +380,6 @@ fn unknown<'a>(metadata: &Metadata, vocab: &Vocab<'a>) -> Result<Option<&'a str>
     let id = metadata.opt_u32("tokenizer.ggml.unknown_token_id")?;
     let id = id.map(|id| id as usize).or(vocab.kinds.iter().position(|&k| k == Kind::Unknown));
     Ok(id.and_then(|id| vocab.tokens.get(id)))
-}
-
-/// The vocabulary in the form the BPE model takes.
-fn own(vocab: &Vocab<'_>) -> bpe::Vocab {
-    vocab.ids().map(|(token, id)| (token.to_owned(), id)).collect()
 }
 
 fn bad(reason: impl Into<String>) -> Error {

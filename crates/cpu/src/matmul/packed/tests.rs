@@ -48,7 +48,7 @@ fn check<F: Format>(pool: &Pool, layout: Layout, matrix: &Matrix) {
     let (rows, cols) = (matrix.rows(), matrix.cols());
     let shape = Shape::new::<F>(layout, rows, cols, matrix.row(0));
     let mut memory = pages::zeroed(shape.bytes()).unwrap();
-    shape.pack::<F>(pool, rows, cols, |i| matrix.row(i), &mut memory[..shape.bytes()]);
+    shape.pack::<F>(pool, rows, cols, |i| matrix.row(i), |_| (), &mut memory[..shape.bytes()]);
     let packed = Packed::new(Arc::new(memory.make_read_only().unwrap()), 0, shape);
     let dtype = matrix.dtype();
     let found = match layout.rows {
