@@ -14,9 +14,9 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::thread::JoinHandle;
-use std::time::SystemTime;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::time::{Duration, SystemTime};
 
 use memmap2::Mmap;
 
@@ -31,7 +31,9 @@ pub(crate) type Key = [u8; 32];
 const FINISHED: &str = "packed";
 const UNFINISHED: &str = "part";
 /// Bytes of the disk that are left free.
-const SPARE: u64 = 1 << 30;
+const SPARE: u64 = 1 << 29;
+/// How long the end of a program waits for them to be written.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A folder for packed weights, which may be used by several processes at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -128,23 +130,32 @@ impl PackedCache {
     }
 
     /// Keeps the first `len` bytes of `weights`, which were made of the file `source`, for the next
-    /// time. That goes on in the background; dropping the result waits for it.
+    /// time. That goes on in the background; dropping the result waits for it, but not for long.
     pub(crate) fn save(&self, key: Key, source: &Path, weights: Arc<Mmap>, len: usize) -> Saving {
         let source = std::path::absolute(source).ok();
         let told = Description { key, len: len as u64, source };
         let cache = self.clone();
+        let stop = Arc::new(AtomicBool::new(false));
+        let (stopped, (ended, end)) = (Arc::clone(&stop), mpsc::channel());
         let work = move || {
-            if let Err(error) = cache.write(&weights[..len], &told) {
+            // Dropped at the end, however that comes.
+            let _ended: Sender<()> = ended;
+            let result = cache.write(&weights[..len], &told, &stopped);
+            if let Err(error) = result
+                && !stopped.load(Ordering::Relaxed)
+            {
                 let folder = cache.folder.display();
                 tracing::warn!(
                     "packed weights cannot be kept in {folder} for the next start: {error}"
                 );
             }
         };
-        Saving(std::thread::Builder::new().name("baton-save".into()).spawn(work).ok())
+        // Without a thread the channel's end is there at once.
+        let _ = std::thread::Builder::new().name("baton-save".into()).spawn(work);
+        Saving { stop, end }
     }
 
-    fn write(&self, weights: &[u8], told: &Description) -> io::Result<()> {
+    fn write(&self, weights: &[u8], told: &Description, stop: &AtomicBool) -> io::Result<()> {
         let Some(size) = file::size(told.len).filter(|&size| size <= self.limit) else {
             tracing::debug!("packed weights of {} bytes are more than are kept", told.len);
             return Ok(());
@@ -163,7 +174,7 @@ impl PackedCache {
         let mut out = file::create(&part)?;
         // Held until the file is closed: others then know that it is being written.
         let _ = out.try_lock();
-        let written = file::write(&mut out, weights, told);
+        let written = file::write(&mut out, weights, told, stop);
         written.and_then(|()| std::fs::rename(&part, &path)).inspect_err(|_| {
             let _ = std::fs::remove_file(&part);
         })
@@ -233,15 +244,20 @@ fn create_folder(path: &Path) -> io::Result<()> {
     builder.create(path)
 }
 
-/// Weights that are being written; dropping it waits until they are.
+/// Weights that are being written. Dropping it waits until they are; on a disk too slow for
+/// [`PATIENCE`] it gives them up, since whoever has had an answer wants to go on.
 #[derive(Debug)]
-pub(crate) struct Saving(Option<JoinHandle<()>>);
+pub(crate) struct Saving {
+    stop: Arc<AtomicBool>,
+    end: Receiver<()>,
+}
 
 impl Drop for Saving {
     fn drop(&mut self) {
-        if let Some(thread) = self.0.take() {
-            // A panic of it was reported when it happened, and took nothing of ours along.
-            let _ = thread.join();
+        // Nothing is ever sent: what comes is that the other end is gone.
+        if let Err(mpsc::RecvTimeoutError::Timeout) = self.end.recv_timeout(PATIENCE) {
+            tracing::info!("the disk is too slow: packed weights are not kept this time");
+            self.stop.store(true, Ordering::Relaxed);
         }
     }
 }

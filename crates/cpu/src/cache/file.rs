@@ -10,6 +10,7 @@
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use sha2::{Digest, Sha256};
 
@@ -100,9 +101,17 @@ pub(super) fn create(path: &Path) -> io::Result<File> {
     options.open(path)
 }
 
-/// Writes weights and their description, safely on the disk when it returns.
-pub(super) fn write(file: &mut File, weights: &[u8], told: &Description) -> io::Result<()> {
+/// Writes weights and their description, safely on the disk when it returns, unless it is to `stop`.
+pub(super) fn write(
+    file: &mut File,
+    weights: &[u8],
+    told: &Description,
+    stop: &AtomicBool,
+) -> io::Result<()> {
     for chunk in weights.chunks(CHUNK) {
+        if stop.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
         file.write_all(chunk)?;
     }
     let padding = weights.len().next_multiple_of(PAGE) - weights.len();

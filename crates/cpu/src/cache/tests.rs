@@ -248,6 +248,17 @@ fn without_a_folder_to_write_to_models_load_all_the_same() {
 }
 
 #[test]
+fn what_is_given_up_leaves_nothing_behind() {
+    let fixture = Fixture::new();
+    let cache = fixture.cache(NO_LIMIT);
+    let told = Description { key: [1; 32], len: 5000, source: None };
+    assert!(cache.write(&[0; 5000], &told, &AtomicBool::new(true)).is_err());
+    assert_eq!(fs::read_dir(cache.folder()).unwrap().count(), 0);
+    cache.write(&[0; 5000], &told, &AtomicBool::new(false)).unwrap();
+    assert_eq!(fixture.packed().len(), 1);
+}
+
+#[test]
 fn weights_of_no_file_are_not_kept() {
     let fixture = Fixture::new();
     let cache = fixture.cache(NO_LIMIT);
