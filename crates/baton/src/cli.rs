@@ -3,7 +3,7 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    bench, completions, doctor, embed, list, pull, rm, run, serve, show, tokenize,
+    bench, cache, completions, doctor, embed, list, pull, rm, run, serve, show, tokenize,
 };
 
 const EXAMPLES: &str = "\
@@ -27,6 +27,7 @@ Environment:
   BATON_HOME    folder for models                BATON_LOG     what is logged (default: warn)
   BATON_CONFIG  folder with your catalog.toml    BATON_CPU     instruction set to use (portable, avx2, …)
   BATON_PYTHON  the Python whose pip is used     NO_COLOR      no colours
+  BATON_PACKED_LIMIT  room for weights that are kept ready (see baton cache)
   HF_TOKEN, HF_ENDPOINT, HF_HOME, HF_HUB_OFFLINE as for other Hugging Face tools
 
 Exit codes:
@@ -68,6 +69,9 @@ pub enum Command {
     /// Remove models
     #[command(after_long_help = rm::EXAMPLES)]
     Rm(rm::Args),
+    /// Show or delete the weights that are kept ready for this processor
+    #[command(after_long_help = cache::EXAMPLES)]
+    Cache(cache::Args),
     /// Show how a model splits a text into tokens
     #[command(after_long_help = tokenize::EXAMPLES)]
     Tokenize(tokenize::Args),
@@ -96,6 +100,7 @@ impl Command {
             Command::List(args) => list::execute(&args),
             Command::Show(args) => show::execute(&args),
             Command::Rm(args) => rm::execute(&args),
+            Command::Cache(args) => cache::execute(&args),
             Command::Tokenize(args) => tokenize::execute(&args),
             Command::Bench(args) => bench::execute(&args),
             Command::Doctor(args) => doctor::execute(&args),

@@ -1,6 +1,7 @@
 //! The commands, one file each.
 
 pub mod bench;
+pub mod cache;
 pub mod completions;
 pub mod doctor;
 pub mod embed;

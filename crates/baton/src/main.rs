@@ -12,6 +12,7 @@ mod interrupt;
 mod loaded;
 mod logging;
 mod models;
+mod packing;
 mod paths;
 mod progress;
 mod repl;

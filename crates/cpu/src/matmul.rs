@@ -3,6 +3,7 @@
 //! ```text
 //! formats      what a row of each format consists of in a file
 //! packed       the order in which the kernels read it
+//! identity     what tells packed weights apart
 //! work         how a product is split into tasks
 //! panels       the integer kernels: panels of rows against tiles of tokens
 //! vectors      what they need of an instruction set: portable, avx2, avx512, neon
@@ -19,6 +20,7 @@ mod avx2;
 mod avx512;
 mod float;
 mod formats;
+mod identity;
 mod matrix;
 #[cfg(target_arch = "aarch64")]
 mod neon;
@@ -33,6 +35,7 @@ mod work;
 mod tests;
 
 pub(crate) use formats::BLOCK;
+pub(crate) use matrix::pack_cached;
 pub use matrix::{Matrix, MatrixError, pack};
 
 use crate::pool::Pool;

@@ -17,9 +17,10 @@ use baton_graph::{ExecError, passes};
 use baton_graph::{Gate, Graph, Limits, Lookup, Moe, Pooling, RopeLayout, StateSpec};
 use baton_weights::{Tensor, Weights};
 
+use crate::cache::{PackedCache, Saving};
 use crate::kernels::attention::Scoring;
 use crate::kernels::pointwise::{Binary, Unary};
-use crate::matmul::{Matrix, pack};
+use crate::matmul::{Matrix, pack_cached};
 use crate::pool::Pool;
 use crate::quant::Rounding;
 
@@ -219,6 +220,8 @@ pub(crate) struct Plan {
     /// Whether a span must be a whole text.
     pub(crate) whole_texts: bool,
     pub(crate) weight_bytes: usize,
+    /// Packed weights on their way to the cache.
+    pub(crate) saving: Option<Saving>,
 }
 
 /// The slot that is the result of the pass.
@@ -255,13 +258,19 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Packs all weight matrices for the pool.
+    /// Packs all weight matrices for the pool, or finds them packed in the cache.
     ///
     /// # Errors
     /// If there is no memory for them.
-    pub(crate) fn pack(&mut self, pool: &Pool) -> Result<(), ExecError> {
+    pub(crate) fn pack(
+        &mut self,
+        pool: &Pool,
+        cache: Option<&PackedCache>,
+    ) -> Result<(), ExecError> {
         let matrices = self.steps.iter_mut().flat_map(|step| step.work.matrices()).collect();
-        pack(pool, matrices).map_err(|error| ExecError::Invalid(error.to_string()))
+        let saving = pack_cached(pool, matrices, cache);
+        self.saving = saving.map_err(|error| ExecError::Invalid(error.to_string()))?;
+        Ok(())
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use baton_graph::{ExecError, Executor, Graph, KvType, Limits, Unit};
 use baton_weights::Weights;
 
+use crate::cache::PackedCache;
 use crate::executor::CpuExecutor;
 use crate::isa::{Isa, UnsupportedIsa};
 use crate::plan::{Plan, Switches};
@@ -29,6 +30,9 @@ pub struct CpuOptions {
     pub kv_type: KvType,
     /// Names of [graph passes](baton_graph::passes::ALL) not to run.
     pub disabled_passes: Vec<String>,
+    /// Where packed weights of model files are kept, so that the next load finds them; by default
+    /// nowhere.
+    pub packed: Option<PackedCache>,
 }
 
 /// The compute unit that every machine has.
@@ -41,6 +45,7 @@ pub struct Cpu {
     fuse: bool,
     kv_type: KvType,
     disabled_passes: Vec<String>,
+    packed: Option<PackedCache>,
 }
 
 impl Cpu {
@@ -56,8 +61,8 @@ impl Cpu {
         let threads = options.threads.unwrap_or_else(physical_cores);
         let fuse = options.fuse.unwrap_or_else(|| std::env::var(FUSE_ENV).as_deref() != Ok("0"));
         let pool = Arc::new(Pool::new(threads, isa)?);
-        let CpuOptions { kv_type, disabled_passes, .. } = options;
-        Ok(Cpu { pool, fuse, kv_type, disabled_passes })
+        let CpuOptions { kv_type, disabled_passes, packed, .. } = options;
+        Ok(Cpu { pool, fuse, kv_type, disabled_passes, packed })
     }
 
     /// Its threads.
@@ -85,7 +90,7 @@ impl Unit for Cpu {
         let disabled: Vec<&str> = self.disabled_passes.iter().map(String::as_str).collect();
         let switches = Switches { fuse: self.fuse, disabled_passes: &disabled };
         let mut plan = Plan::new(graph, weights, switches)?;
-        plan.pack(&self.pool)?;
+        plan.pack(&self.pool, self.packed.as_ref())?;
         Ok(Box::new(CpuExecutor::new(graph, plan, Arc::clone(&self.pool), limits, self.kv_type)?))
     }
 }

@@ -29,6 +29,7 @@ mod sequences;
 mod session;
 mod transcript;
 
+pub use baton_cpu::{PackedCache, PackedFile};
 pub use baton_graph::KvType;
 pub use baton_text::{ChatTemplate, Message, RenderOptions};
 pub use cancel::CancelToken;

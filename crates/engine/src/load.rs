@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use baton_cpu::{Cpu, CpuOptions};
+use baton_cpu::{Cpu, CpuOptions, PackedCache};
 use baton_graph::reference::Reference;
 use baton_graph::{Executor, Graph, KvType, Limits};
 use baton_models::{BuildOptions, Model, ModelConfig};
@@ -63,6 +63,8 @@ pub struct LoadOptions {
     pub threads: Option<usize>,
     /// Graph passes not to run, by name; for finding faults.
     pub disabled_passes: Vec<String>,
+    /// Where the CPU keeps packed weights of model files for the next load; by default nowhere.
+    pub packed: Option<PackedCache>,
 }
 
 impl Default for LoadOptions {
@@ -76,6 +78,7 @@ impl Default for LoadOptions {
             kv_type: KvType::default(),
             threads: None,
             disabled_passes: Vec::new(),
+            packed: None,
         }
     }
 }
@@ -102,8 +105,13 @@ impl Engine {
         if model.is_embedding() {
             return Err(Error::EmbeddingModel { name: model.name().to_owned() });
         }
-        let text = ModelText::of(model)?;
-        let Compiled { executor, memory } = compile_model(model, options)?;
+        // Of a large vocabulary, the first may take the longer.
+        let (text, compiled) = std::thread::scope(|scope| {
+            let text = scope.spawn(|| ModelText::of(model));
+            let compiled = compile_model(model, options);
+            (text.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), compiled)
+        });
+        let (text, Compiled { executor, memory }) = (text?, compiled?);
         let traits = ModelTraits {
             name: model.name().to_owned(),
             end_tokens: text.tokenizer.eog().iter().copied().collect(),
@@ -160,10 +168,12 @@ fn compile(
         UnitKind::Cpu => {
             let LoadOptions { threads, kv_type, .. } = *options;
             let disabled_passes = options.disabled_passes.clone();
+            let packed = options.packed.clone();
             let cpu = Cpu::new(CpuOptions {
                 threads,
                 kv_type,
                 disabled_passes,
+                packed,
                 ..CpuOptions::default()
             })?;
             Ok(cpu.compile(graph, weights, limits)?)

@@ -22,6 +22,7 @@ pub use dequantize::dequantize_blocks;
 pub use dtype::DType;
 pub use error::{Error, Result};
 pub use gguf::{GgufFile, GgufWriter, Metadata, Value};
+pub use mmap::Origin;
 pub use quantize::quantize_blocks;
 pub use safetensors::Checkpoint;
 pub use set::{Weight, Weights};

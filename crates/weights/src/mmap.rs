@@ -1,8 +1,9 @@
 //! Memory-mapped files: the one place of this crate with `unsafe`.
 
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use memmap2::Mmap;
@@ -14,6 +15,18 @@ use crate::{Error, Result};
 pub(crate) struct MappedFile {
     // None for an empty file, which cannot be mapped.
     map: Option<Arc<Mmap>>,
+    origin: Arc<Origin>,
+}
+
+/// The file that a tensor's bytes are mapped from, as it was when it was opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// Where it was found.
+    pub path: PathBuf,
+    /// Its bytes.
+    pub len: u64,
+    /// When it was last written to, if the system tells.
+    pub modified: Option<SystemTime>,
 }
 
 /// Lets slices of the file own a share of the mapping.
@@ -36,8 +49,12 @@ impl MappedFile {
             return Err(Error::Unsupported { path: path.to_owned(), problem });
         }
         let file = File::open(path).map_err(io)?;
-        if info.len() == 0 {
-            return Ok(MappedFile { map: None });
+        // Of the file that is mapped, should another have taken its place meanwhile.
+        let info = file.metadata().map_err(io)?;
+        let (len, modified) = (info.len(), info.modified().ok());
+        let origin = Arc::new(Origin { path: path.to_owned(), len, modified });
+        if len == 0 {
+            return Ok(MappedFile { map: None, origin });
         }
         // SAFETY: the mapping is private to reads, and lives as long as any slice of it. What no
         // program can rule out is that another one changes the file meanwhile: then the bytes of
@@ -46,7 +63,12 @@ impl MappedFile {
         // short, touching the lost pages ends the process with SIGBUS, as in every program that
         // maps its weights. Downloads are renamed into place, so no file of ours shrinks.
         let map = unsafe { Mmap::map(&file) }.map_err(io)?;
-        Ok(MappedFile { map: Some(Arc::new(map)) })
+        Ok(MappedFile { map: Some(Arc::new(map)), origin })
+    }
+
+    /// What is known of the file.
+    pub(crate) fn origin(&self) -> &Origin {
+        &self.origin
     }
 
     /// The file's bytes. Slices of them keep the mapping alive.

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::mmap::MappedFile;
+use crate::mmap::{MappedFile, Origin};
 use crate::{DType, Error, Result};
 
 /// One tensor as it lies in a file. Cloning and slicing share the bytes.
@@ -173,6 +173,11 @@ impl Tensor {
             file.release(&affine.scales);
             file.release(&affine.biases);
         }
+    }
+
+    /// The file that the bytes are mapped from, if they are.
+    pub fn origin(&self) -> Option<&Origin> {
+        self.file.as_ref().map(MappedFile::origin)
     }
 
     /// The same tensor, whose bytes are mapped from `file`, if from any.

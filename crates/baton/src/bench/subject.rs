@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use baton_engine::{LoadOptions, compile_model};
+use baton_engine::{LoadOptions, PackedCache, compile_model};
 use baton_graph::Executor;
 use baton_models::{Model, Source};
 use baton_weights::Value;
@@ -23,8 +23,8 @@ pub struct Subject {
 
 /// Where it comes from.
 enum Origin {
-    /// Files, which every loading opens anew.
-    Files(PathBuf),
+    /// Files, which every loading opens anew, and where their packed weights are kept.
+    Files(PathBuf, Option<PackedCache>),
     /// Random weights in memory.
     Made(Box<Model>),
 }
@@ -60,15 +60,15 @@ pub struct LoadTimes {
 }
 
 impl Subject {
-    /// The model at `path`.
+    /// The model at `path`, whose packed weights are kept in `packed`.
     ///
     /// # Errors
     /// If it cannot be opened.
-    pub fn open(path: &Path) -> anyhow::Result<Subject> {
+    pub fn open(path: &Path, packed: Option<PackedCache>) -> anyhow::Result<Subject> {
         let model = Model::open(path)?;
         let filename = path.display().to_string();
         Ok(Subject {
-            origin: Origin::Files(path.to_owned()),
+            origin: Origin::Files(path.to_owned(), packed),
             facts: Facts::of(&model, filename),
             vocab: model.config().vocab,
             work: Work::of(&model)?,
@@ -107,29 +107,36 @@ impl Subject {
     /// # Errors
     /// If it cannot be loaded.
     pub fn load(&self, setting: &Setting, context: usize, cold: bool) -> anyhow::Result<Loaded> {
-        let (path, cold) = match &self.origin {
+        let (path, packed) = match &self.origin {
             Origin::Made(model) => {
-                let (executor, warm) = timed(|| compile(model, setting, context))?;
+                let (executor, warm) = timed(|| compile(model, setting, context, None))?;
                 let cold = Err("the weights were made in memory".into());
                 return Ok(Loaded { executor, times: LoadTimes { warm, cold } });
             }
-            Origin::Files(path) if cold => (path, load_cold(path, setting, context)?),
-            Origin::Files(path) => (path, Err(NOT_AGAIN.into())),
+            Origin::Files(path, packed) => (path, packed.as_ref()),
         };
-        let (executor, warm) = timed(|| compile(&Model::open(path)?, setting, context))?;
+        let load = || compile(&Model::open(path)?, setting, context, packed);
+        if packed.is_some() {
+            // The first time ever weights are packed and written; every other time they are there.
+            drop(load()?);
+        }
+        let cold = match cold {
+            true => forget_all(path, packed)?.map_or_else(
+                |reason| Ok(Err(reason)),
+                |()| timed(load).map(|(_, cold)| Ok(cold)),
+            )?,
+            false => Err(NOT_AGAIN.into()),
+        };
+        let (executor, warm) = timed(load)?;
         Ok(Loaded { executor, times: LoadTimes { warm, cold } })
     }
 }
 
 const NOT_AGAIN: &str = "not asked for, or measured with another setting";
 
-/// The time to load from files that the system holds no copy of, or why it cannot be had.
-fn load_cold(
-    path: &Path,
-    setting: &Setting,
-    context: usize,
-) -> anyhow::Result<Result<Duration, String>> {
-    let files: Vec<PathBuf> = {
+/// Takes a model's files, and all packed weights, out of the system's memory, or says why not.
+fn forget_all(path: &Path, packed: Option<&PackedCache>) -> anyhow::Result<Result<(), String>> {
+    let mut files: Vec<PathBuf> = {
         let model = Model::open(path)?;
         match model.source() {
             Source::Gguf(file) => file.paths().map(Path::to_owned).collect(),
@@ -138,11 +145,10 @@ fn load_cold(
         }
         // No page that is mapped can be taken out, so the model is closed here.
     };
-    if let Err(reason) = files.iter().try_for_each(|file| forget(file)) {
-        return Ok(Err(reason));
+    if let Some(packed) = packed {
+        files.extend(packed.list()?.into_iter().map(|file| file.path));
     }
-    let (_, cold) = timed(|| compile(&Model::open(path)?, setting, context))?;
-    Ok(Ok(cold))
+    Ok(files.iter().try_for_each(|file| forget(file)))
 }
 
 fn timed<T>(work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<(T, Duration)> {
@@ -151,12 +157,18 @@ fn timed<T>(work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<(T, Dura
     Ok((result, start.elapsed()))
 }
 
-fn compile(model: &Model, setting: &Setting, context: usize) -> anyhow::Result<Box<dyn Executor>> {
+fn compile(
+    model: &Model,
+    setting: &Setting,
+    context: usize,
+    packed: Option<&PackedCache>,
+) -> anyhow::Result<Box<dyn Executor>> {
     let options = LoadOptions {
         // The engine wants room for a prompt and an answer.
         context: Some(context.max(2)),
         batch_tokens: setting.ubatch,
         threads: Some(setting.threads),
+        packed: packed.cloned(),
         ..LoadOptions::default()
     };
     Ok(compile_model(model, &options)?.executor)

@@ -18,6 +18,7 @@ use crate::bench::plot;
 use crate::bench::shape::Wanted;
 use crate::bench::subject::Subject;
 use crate::failure::usage;
+use crate::packing::Packing;
 use crate::{bench, models};
 
 pub use spelling::respelled;
@@ -108,6 +109,8 @@ pub struct Args {
     #[arg(long, value_name = "KEY", env = "BATON_AGAINST_KEY")]
     #[arg(hide_env_values = true)]
     against_key: Option<String>,
+    #[command(flatten)]
+    packing: Packing,
     /// How results are printed
     #[arg(long, short, value_name = "FORMAT", default_value = "md")]
     output: Format,
@@ -190,7 +193,8 @@ impl Args {
         let store = Rc::new(models::store()?);
         let open = |reference| -> Opening<'_> {
             let store = Rc::clone(&store);
-            Box::new(move || Subject::open(&models::get(&store, &reference)?.path))
+            let packed = self.packing.cache(&store);
+            Box::new(move || Subject::open(&models::get(&store, &reference)?.path, packed))
         };
         Ok(self.references(&store)?.into_iter().map(open).collect())
     }
@@ -220,7 +224,9 @@ impl Args {
         let path = models::get(&store, reference)?.path;
         let batch = in_range("ubatch-size", Numbers::all(&self.ubatches), 1 << 20)?[0];
         let context = workloads.iter().map(|pair| pair.prompt + pair.generated).max();
-        let mut ours = Ours::load(&path, threads, batch, context.unwrap_or(0) + 1)?;
+        let context = context.unwrap_or(0) + 1;
+        let packed = self.packing.cache(&store);
+        let mut ours = Ours::load(&path, threads, batch, context, packed)?;
         let rival = Rival {
             url: url.to_owned(),
             model: self.against_model.clone(),

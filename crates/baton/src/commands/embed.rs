@@ -9,6 +9,7 @@ use baton_models::Model;
 use serde_json::json;
 
 use crate::failure::{Stop, hinted, note, usage};
+use crate::packing::Packing;
 use crate::progress::Spinner;
 use crate::{interrupt, models};
 
@@ -57,6 +58,8 @@ pub struct Args {
     /// Threads to compute with
     #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
+    #[command(flatten)]
+    packing: Packing,
 }
 
 /// Prints them.
@@ -82,6 +85,7 @@ pub fn execute(args: Args) -> anyhow::Result<()> {
     let options = LoadOptions {
         context: args.ctx.map(|n| n as usize),
         threads: args.threads.map(usize::from),
+        packed: args.packing.cache(&store),
         ..LoadOptions::default()
     };
     let embedder = Embedder::from_model(&Model::open(&local.path)?, &options, started)?;

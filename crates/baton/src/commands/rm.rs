@@ -1,7 +1,7 @@
 //! `baton rm`: removes models from the store.
 
 use crate::failure::{Stop, eprintln_quietly, one_line, say};
-use crate::{format, models};
+use crate::{format, models, packing};
 
 /// Shown below the help.
 pub const EXAMPLES: &str = "\
@@ -30,6 +30,9 @@ pub fn execute(args: &Args) -> anyhow::Result<()> {
     for name in &args.models {
         match store.remove(name) {
             Ok(freed) => {
+                // What was packed of it is of no use any more; that it cannot be deleted is no
+                // reason to keep the model.
+                let freed = freed + packing::existing(&store).sweep().unwrap_or(0);
                 eprintln_quietly(format_args!("removed {name}: {} freed", format::bytes(freed)));
             }
             Err(error) if args.models.len() == 1 => return Err(models::explain(error)),

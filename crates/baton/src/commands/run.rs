@@ -14,6 +14,7 @@ use baton_hub::Reference;
 
 use crate::failure::usage;
 use crate::loaded::Loaded;
+use crate::packing::Packing;
 use crate::sampling::Sampling;
 use crate::{models, repl};
 
@@ -85,6 +86,8 @@ pub struct Args {
     #[arg(long, value_name = "TYPE", default_value_t)]
     kv_type: KvType,
     #[command(flatten)]
+    packing: Packing,
+    #[command(flatten)]
     sampling: Sampling,
     #[command(flatten)]
     structure: structure::Structure,
@@ -123,6 +126,7 @@ pub fn execute(args: Args) -> anyhow::Result<()> {
         context: args.ctx.map(|n| n as usize),
         threads: args.threads.map(usize::from),
         kv_type: args.kv_type,
+        packed: args.packing.cache(&store),
         ..LoadOptions::default()
     };
     let loaded = Loaded::open(&model, store.catalog().get(&model.name), &options)?;

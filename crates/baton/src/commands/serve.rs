@@ -13,6 +13,7 @@ use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::failure::{eprintln_quietly, hinted, note, usage};
+use crate::packing::Packing;
 use crate::{format, interrupt, models};
 use address::Address;
 
@@ -98,6 +99,8 @@ pub struct Args {
     /// Most memory for all models, such as 8GiB; by default what the system can give
     #[arg(long, value_name = "SIZE", value_parser = format::parse_memory)]
     memory: Option<u64>,
+    #[command(flatten)]
+    packing: Packing,
 }
 
 /// Serves until Ctrl-C or SIGTERM.
@@ -151,7 +154,8 @@ async fn serve(args: Args, store: Store, preload: Option<Reference>) -> anyhow::
             "everyone who can reach {address} can use this server; --api-key asks for a key"
         ));
     }
-    let models = Models::new(store, model_options(&args))?;
+    let options = model_options(&args, &store);
+    let models = Models::new(store, options)?;
     if let Some(reference) = preload {
         load(&models, reference).await?;
     }
@@ -186,7 +190,7 @@ async fn load(models: &Models, reference: Reference) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn model_options(args: &Args) -> ModelOptions {
+fn model_options(args: &Args, store: &Store) -> ModelOptions {
     ModelOptions {
         load: LoadOptions {
             context: args.ctx.map(|n| n as usize),
@@ -194,6 +198,7 @@ fn model_options(args: &Args) -> ModelOptions {
             conversations: CONVERSATIONS,
             threads: args.threads.map(usize::from),
             kv_type: args.kv_type,
+            packed: args.packing.cache(store),
             ..LoadOptions::default()
         },
         scheduler: SchedulerOptions {

@@ -1,6 +1,7 @@
 //! The built program from outside: arguments, output, exit codes. No network, no real model.
 
 mod bench;
+mod cache;
 mod doctor;
 mod embed;
 mod help;

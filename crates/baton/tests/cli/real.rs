@@ -31,6 +31,35 @@ fn the_default_model_gives_a_sensible_answer() {
 }
 
 #[test]
+fn the_second_load_gives_the_same_answer_and_neither_takes_much_memory() {
+    let Some(model) = smollm2() else { return };
+    let home = Home::new();
+    let args = [
+        "run",
+        &model,
+        "Why is the sky blue?",
+        "--json",
+        "--temp",
+        "0",
+        "-n",
+        "16",
+        "--ctx",
+        "1024",
+    ];
+    let answers: [Value; 2] =
+        std::array::from_fn(|_| serde_json::from_str(&home.run(&args).ok()).unwrap());
+    assert_eq!(answers[0]["text"], answers[1]["text"]);
+    assert_eq!(std::fs::read_dir(home.path("store/packed")).unwrap().count(), 1);
+    // Keys and values of 30 layers, 3 heads, 64 dimensions, in two bytes each.
+    let cache = 1024 * 30 * 3 * 64 * 2 * 2;
+    let most = std::fs::metadata(&model).unwrap().len() + cache + (64 << 20);
+    for answer in &answers {
+        let Some(peak) = answer["peak_memory_bytes"].as_u64() else { continue };
+        assert!(peak <= most, "{peak} bytes, more than {most}");
+    }
+}
+
+#[test]
 fn it_is_described_as_it_is() {
     let Some(model) = smollm2() else { return };
     let json = Home::new().run(&["show", &model, "--json"]).ok();

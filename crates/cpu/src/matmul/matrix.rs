@@ -1,12 +1,16 @@
 //! A weight matrix, ready to be multiplied with.
 
 use std::fmt;
+use std::io;
 use std::sync::Arc;
 
 use baton_weights::{DType, Tensor};
 
 use super::formats::{Row, with_format};
-use super::packed::{Layout, Packed, Shape, reserve};
+use super::identity;
+use super::packed::{Layout, Packed, Shape, arrange};
+use crate::cache::{PackedCache, Saving};
+use crate::pages;
 use crate::pool::Pool;
 
 /// A weight matrix `[rows, cols]`, that is `[outputs, inputs]`, in its file's format: floats in the
@@ -135,30 +139,51 @@ impl Matrix {
 /// # Errors
 /// If there is no memory for them; then nothing has changed.
 pub fn pack(pool: &Pool, matrices: Vec<&mut Matrix>) -> Result<(), MatrixError> {
+    pack_cached(pool, matrices, None).map(drop)
+}
+
+/// As [`pack`], but what is in the cache is taken from there, and what is not is brought there.
+pub(crate) fn pack_cached(
+    pool: &Pool,
+    matrices: Vec<&mut Matrix>,
+    cache: Option<&PackedCache>,
+) -> Result<Option<Saving>, MatrixError> {
     let wanted = |m: &&mut Matrix| !m.is_float() && m.packed.is_none();
     let matrices: Vec<&mut Matrix> = matrices.into_iter().filter(wanted).collect();
+    let Some(first) = matrices.first() else { return Ok(None) };
+    let source = first.tensor.origin().map(|origin| origin.path.clone());
     let layout = Layout::of(pool.isa());
     let shape = |m: &Matrix| {
         with_format!(m.dtype(), F => Shape::new::<F>(layout, m.rows, m.cols, m.row(0)),
             else unreachable!("only quantized matrices are packed"))
     };
     let shapes: Vec<Shape> = matrices.iter().map(|m| shape(m)).collect();
-    let (mut memory, starts) =
-        reserve(&shapes).map_err(|e| MatrixError::Memory { problem: e.to_string() })?;
-    for ((matrix, shape), &start) in matrices.iter().zip(&shapes).zip(&starts) {
-        let out = &mut memory[start..start + shape.bytes()];
-        let (rows, cols) = (matrix.rows, matrix.cols);
-        with_format!(matrix.dtype(), F => {
-            shape.pack::<F>(pool, rows, cols, |i| matrix.row(i), out);
-        }, else unreachable!("only quantized matrices are packed"));
-        // What the kernels read is in memory of its own now.
-        matrix.tensor.release();
-    }
-    let memory = Arc::new(memory);
+    let out_of_memory = |e: io::Error| MatrixError::Memory { problem: e.to_string() };
+    let (starts, len) = arrange(&shapes).map_err(out_of_memory)?;
+    let kept = cache.and_then(|cache| Some((cache, identity::key(layout, &matrices)?)));
+    let found = kept.as_ref().and_then(|(cache, key)| cache.open(pool, key, len));
+    let is_new = found.is_none();
+    let memory = match found {
+        Some(memory) => memory,
+        None => {
+            let mut memory = pages::zeroed(len).map_err(out_of_memory)?;
+            for ((matrix, shape), &start) in matrices.iter().zip(&shapes).zip(&starts) {
+                let out = &mut memory[start..start + shape.bytes()];
+                let (rows, cols) = (matrix.rows, matrix.cols);
+                // What the kernels read is in memory of its own then.
+                let done = |rows| matrix.tensor.slice_rows(rows).release();
+                with_format!(matrix.dtype(), F => {
+                    shape.pack::<F>(pool, rows, cols, |i| matrix.row(i), done, out);
+                }, else unreachable!("only quantized matrices are packed"));
+            }
+            Arc::new(memory.make_read_only().map_err(out_of_memory)?)
+        }
+    };
     for ((matrix, shape), start) in matrices.into_iter().zip(shapes).zip(starts) {
         matrix.packed = Some(Packed::new(Arc::clone(&memory), start, shape));
     }
-    Ok(())
+    let saving = kept.zip(source).filter(|_| is_new);
+    Ok(saving.map(|((cache, key), source)| cache.save(key, &source, memory, len)))
 }
 
 impl fmt::Display for Matrix {

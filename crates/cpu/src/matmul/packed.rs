@@ -21,7 +21,7 @@ use std::io;
 use std::sync::Arc;
 
 use baton_weights::DType;
-use memmap2::MmapMut;
+use memmap2::Mmap;
 
 use super::formats::{Format, Row, ScaleKind, ScaleSizes};
 use crate::isa::Isa;
@@ -69,7 +69,7 @@ pub(super) const fn high_bits<F: Format>() -> usize {
 /// The panels of a matrix, in memory that it shares with the model's other matrices.
 #[derive(Clone, Debug)]
 pub(super) struct Packed {
-    memory: Arc<MmapMut>,
+    memory: Arc<Mmap>,
     start: usize,
     shape: Shape,
 }
@@ -128,29 +128,24 @@ impl Panel<'_> {
     }
 }
 
-/// Room for the panels of matrices of these shapes, and where in it each starts.
+/// Where each of the panels of matrices of these shapes starts in the memory that they share, and
+/// how much that is.
 ///
 /// # Errors
-/// If there is no such memory.
-pub(super) fn reserve(shapes: &[Shape]) -> io::Result<(MmapMut, Vec<usize>)> {
+/// If no machine has so much.
+pub(super) fn arrange(shapes: &[Shape]) -> io::Result<(Vec<usize>, usize)> {
     let mut total = 0usize;
     let mut starts = Vec::with_capacity(shapes.len());
     for shape in shapes {
         starts.push(total);
         total = total.checked_add(shape.bytes()).ok_or(io::ErrorKind::OutOfMemory)?;
     }
-    let memory = MmapMut::map_anon(total.max(1))?;
-    #[cfg(target_os = "linux")]
-    {
-        // Larger pages are read faster; without them all is well too.
-        let _ = memory.advise(memmap2::Advice::HugePage);
-    }
-    Ok((memory, starts))
+    Ok((starts, total))
 }
 
 impl Packed {
     /// The panels that were packed into `memory` from byte `start` on.
-    pub(super) fn new(memory: Arc<MmapMut>, start: usize, shape: Shape) -> Packed {
+    pub(super) fn new(memory: Arc<Mmap>, start: usize, shape: Shape) -> Packed {
         Packed { memory, start, shape }
     }
 

@@ -33,6 +33,7 @@ pub(super) fn lower(graph: &Graph, weights: &Weights, fuse: bool) -> Result<Plan
         input_vocab: usize::MAX,
         whole_texts: graph.needs_whole_texts(),
         weight_bytes: resolved.stored_bytes(),
+        saving: None,
     };
     let views = vec![None; graph.values().len()];
     let mut lower = Lower { graph, weights: &resolved, fuse, last_use, views, roots: 0, plan };

@@ -3,7 +3,7 @@
 //! The file lists tokens with a type and, for some kinds, a score or merges. From these the same
 //! parts are built that the model's own `tokenizer.json` names, so that the ids agree.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use baton_weights::Metadata;
 use baton_weights::gguf::{Array, Strings};
@@ -43,6 +43,10 @@ struct Vocab<'a> {
     tokens: &'a Strings,
     kinds: Vec<Kind>,
     scores: Vec<f32>,
+    /// The ids of tokens, in the form the BPE model takes.
+    by_token: bpe::Vocab,
+    /// Tokens that are spelled like one before them.
+    repeated: HashSet<u32>,
 }
 
 /// The parts of a tokenizer before they are put together.
@@ -64,12 +68,12 @@ impl Tokenizer {
     /// Metadata that is missing or contradicts itself, and kinds of tokenizers and pre-tokenizers
     /// that are not known. A file that names no pre-tokenizer is a warning in the log.
     pub fn from_gguf(metadata: &Metadata) -> Result<Self> {
-        let vocab = Vocab::read(metadata)?;
+        let mut vocab = Vocab::read(metadata)?;
         let model = metadata.str("tokenizer.ggml.model")?;
         let parts = match model {
-            "gpt2" => byte_pairs(metadata, &vocab, metadata.opt_str("tokenizer.ggml.pre")?)?,
-            "gemma4" => byte_pairs(metadata, &vocab, Some("gemma4"))?,
-            "llama" => sentence_piece(metadata, &vocab)?,
+            "gpt2" => byte_pairs(metadata, &mut vocab, metadata.opt_str("tokenizer.ggml.pre")?)?,
+            "gemma4" => byte_pairs(metadata, &mut vocab, Some("gemma4"))?,
+            "llama" => sentence_piece(metadata, &mut vocab)?,
             "t5" => unigram(metadata, &vocab)?,
             "bert" => word_piece(metadata, &vocab)?,
             other => {
@@ -117,13 +121,30 @@ impl<'a> Vocab<'a> {
                 scores.len()
             )));
         }
-        Ok(Self { tokens, kinds, scores })
+        let (by_token, repeated) = by_token(tokens);
+        Ok(Self { tokens, kinds, scores, by_token, repeated })
     }
 
     /// Tokens with their ids. Of two tokens that are spelled alike the first is kept.
     fn ids(&self) -> impl Iterator<Item = (&'a str, u32)> {
-        let mut seen = HashSet::with_capacity(self.tokens.len());
-        self.tokens.iter().zip(0..).filter(move |(token, _)| seen.insert(*token))
+        self.tokens.iter().zip(0..).filter(|(_, id)| !self.repeated.contains(id))
+    }
+
+    /// The same as a map, which is not there afterwards.
+    fn take_map(&mut self) -> bpe::Vocab {
+        std::mem::take(&mut self.by_token)
+    }
+
+    /// The merges that follow from scores, among tokens of these kinds.
+    fn scored_merges(
+        &self,
+        of: impl Fn(Kind) -> bool,
+        score: impl Fn(u32) -> f32,
+    ) -> Vec<(String, String)> {
+        let pieces = self.ids().filter(|&(_, id)| of(self.kind(id)));
+        merges::from_scores(pieces.map(|(token, id)| (token, score(id))), |token| {
+            self.by_token.get(token).copied().filter(|&id| of(self.kind(id)))
+        })
     }
 
     fn kind(&self, id: u32) -> Kind {
@@ -164,32 +185,40 @@ impl Kind {
 }
 
 /// BPE with a list of merges and, mostly, the alphabet of bytes.
-fn byte_pairs(metadata: &Metadata, vocab: &Vocab<'_>, pre: Option<&str>) -> Result<Parts> {
-    let ids: HashMap<&str, u32> = vocab.ids().collect();
-    let rule = Pre::find(pre, |token| ids.contains_key(token))?;
-    let merges = match metadata.opt_strings("tokenizer.ggml.merges")? {
-        Some(merges) => listed_merges(merges, &ids),
+fn byte_pairs(metadata: &Metadata, vocab: &mut Vocab<'_>, pre: Option<&str>) -> Result<Parts> {
+    let rule = Pre::find(pre, |token| vocab.by_token.contains_key(token))?;
+    let listed = metadata.opt_strings("tokenizer.ggml.merges")?;
+    let merges = match listed {
+        Some(merges) => pairs(merges).collect(),
         None if pre == Some("kimi-k2") => {
             // Made from a tiktoken vocabulary, where the id is the rank.
-            let pieces: Vec<_> = vocab
-                .ids()
-                .filter(|&(_, id)| vocab.kind(id) == Kind::Normal)
-                .map(|(token, id)| (token, id, -(id as f32)))
-                .collect();
-            merges::from_scores(&pieces)
+            vocab.scored_merges(|kind| kind == Kind::Normal, |id| -(id as f32))
         }
         None => metadata.strings("tokenizer.ggml.merges").map(|_| Vec::new())?,
     };
-    let mut model =
-        BPE::builder().vocab_and_merges(own(vocab), merges).ignore_merges(rule.ignore_merges);
-    if rule.byte_fallback() {
-        model = model.byte_fallback(true).fuse_unk(true);
-        if let Some(unknown) = unknown(metadata, vocab)? {
+    let unknown = if rule.byte_fallback() { unknown(metadata, vocab)? } else { None };
+    let build = |by_token: bpe::Vocab, merges: Vec<(String, String)>| {
+        let mut model =
+            BPE::builder().vocab_and_merges(by_token, merges).ignore_merges(rule.ignore_merges);
+        if rule.byte_fallback() {
+            model = model.byte_fallback(true).fuse_unk(true);
+        }
+        if let Some(unknown) = unknown {
             model = model.unk_token(unknown.to_owned());
         }
-    }
+        model.build().map_err(failed)
+    };
+    let model = match (build(vocab.take_map(), merges), listed) {
+        // The builder looks at each merge, so that they are looked at here only if it objects.
+        (Err(_), Some(listed)) => {
+            let (by_token, _) = by_token(vocab.tokens);
+            let merges = possible(listed, &by_token);
+            build(by_token, merges)
+        }
+        (model, _) => model,
+    };
     Ok(Parts {
-        model: model.build().map_err(failed)?.into(),
+        model: model?.into(),
         normalizer: rule.normalizer()?,
         pre_tokenizer: rule.pre_tokenizer()?,
         rule: rule.decode_rule(),
@@ -198,38 +227,46 @@ fn byte_pairs(metadata: &Metadata, vocab: &Vocab<'_>, pre: Option<&str>) -> Resu
     })
 }
 
-/// The merges of the file. One that leads to no token can never happen, and is left out.
-fn listed_merges(merges: &Strings, ids: &HashMap<&str, u32>) -> Vec<(String, String)> {
-    let mut list = Vec::with_capacity(merges.len());
-    let mut joined = String::new();
-    for merge in merges.iter() {
-        // A part may itself begin with a space, but not be empty.
-        let cut = merge.char_indices().skip(1).find(|&(_, character)| character == ' ');
-        let Some((cut, _)) = cut else { continue };
-        let (left, right) = (&merge[..cut], &merge[cut + 1..]);
-        joined.clear();
-        joined.push_str(left);
-        joined.push_str(right);
-        if [left, right, &joined].iter().all(|token| ids.contains_key(token)) {
-            list.push((left.to_owned(), right.to_owned()));
+/// The ids of tokens, and those of tokens that are spelled like one before them.
+fn by_token(tokens: &Strings) -> (bpe::Vocab, HashSet<u32>) {
+    let mut ids = bpe::Vocab::with_capacity(tokens.len());
+    let mut repeated = HashSet::new();
+    for (token, id) in tokens.iter().zip(0..) {
+        if *ids.entry(token.to_owned()).or_insert(id) != id {
+            repeated.insert(id);
         }
     }
-    if list.len() < merges.len() {
-        let lost = merges.len() - list.len();
-        tracing::warn!("{lost} merges of the vocabulary lead to no token");
-    }
+    (ids, repeated)
+}
+
+/// The two parts of each merge of the file.
+fn pairs(merges: &Strings) -> impl Iterator<Item = (String, String)> {
+    merges.iter().filter_map(|merge| {
+        // A part may itself begin with a space, but not be empty.
+        let (cut, _) = merge.char_indices().skip(1).find(|&(_, character)| character == ' ')?;
+        Some((merge[..cut].to_owned(), merge[cut + 1..].to_owned()))
+    })
+}
+
+/// The merges of the file without those that lead to no token, which can never happen.
+fn possible(merges: &Strings, ids: &bpe::Vocab) -> Vec<(String, String)> {
+    let is_possible = |(left, right): &(String, String)| {
+        [left, right, &format!("{left}{right}")].iter().all(|&token| ids.contains_key(token))
+    };
+    let list: Vec<_> = pairs(merges).filter(is_possible).collect();
+    let lost = merges.len() - list.len();
+    tracing::warn!("{lost} merges of the vocabulary lead to no token");
     list
 }
 
 /// SentencePiece BPE: merges follow from scores, and unknown characters are written in bytes.
-fn sentence_piece(metadata: &Metadata, vocab: &Vocab<'_>) -> Result<Parts> {
-    let pieces: Vec<_> = vocab
-        .ids()
-        .filter(|&(_, id)| matches!(vocab.kind(id), Kind::Normal | Kind::UserDefined))
-        .map(|(token, id)| (token, id, vocab.scores[id as usize]))
-        .collect();
+fn sentence_piece(metadata: &Metadata, vocab: &mut Vocab<'_>) -> Result<Parts> {
+    let merges = vocab.scored_merges(
+        |kind| matches!(kind, Kind::Normal | Kind::UserDefined),
+        |id| vocab.scores[id as usize],
+    );
     let mut model = BPE::builder()
-        .vocab_and_merges(own(vocab), merges::from_scores(&pieces))
+        .vocab_and_merges(vocab.take_map(), merges)
         .fuse_unk(true)
         .byte_fallback(vocab.has(Kind::Byte));
     if let Some(unknown) = unknown(metadata, vocab)? {
@@ -365,11 +402,6 @@ fn unknown<'a>(metadata: &Metadata, vocab: &Vocab<'a>) -> Result<Option<&'a str>
     let id = metadata.opt_u32("tokenizer.ggml.unknown_token_id")?;
     let id = id.map(|id| id as usize).or(vocab.kinds.iter().position(|&k| k == Kind::Unknown));
     Ok(id.and_then(|id| vocab.tokens.get(id)))
-}
-
-/// The vocabulary in the form the BPE model takes.
-fn own(vocab: &Vocab<'_>) -> bpe::Vocab {
-    vocab.ids().map(|(token, id)| (token.to_owned(), id)).collect()
 }
 
 fn bad(reason: impl Into<String>) -> Error {

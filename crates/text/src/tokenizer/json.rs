@@ -1,12 +1,12 @@
 //! Tokenizers from `tokenizer.json` and the small JSON files beside it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
 use baton_weights::gguf::Strings;
 use serde_json::Value;
-use tokenizers::{Encoding, PostProcessor as _, PostProcessorWrapper, Token};
+use tokenizers::{Encoding, ModelWrapper, PostProcessor as _, PostProcessorWrapper, Token};
 
 use super::Tokenizer;
 use super::pieces::{DecodeRule, Pieces};
@@ -103,7 +103,12 @@ impl Tokenizer {
 
     /// Makes the table of pieces.
     fn spell(&mut self, rule: DecodeRule, listed: &Strings) -> Result<()> {
-        let vocab = self.core.get_vocab(true);
+        // Copying a large vocabulary takes long, and most list their tokens as they spell them.
+        let respelled = matches!(self.core.get_model(), ModelWrapper::WordPiece(_));
+        let vocab = match listed.len() {
+            1.. if !respelled => HashMap::new(),
+            _ => self.core.get_vocab(true),
+        };
         let size = vocab.values().map(|&id| id as usize + 1).max().unwrap_or(0).max(listed.len());
         if size > MAX_VOCAB {
             return Err(Error::Json {
@@ -112,17 +117,16 @@ impl Tokenizer {
             });
         }
         let added = self.core.get_added_vocabulary().get_added_tokens_decoder();
+        let ends = |id: u32| self.specials.eog.contains(&id);
         let mut tokens: Vec<Option<(&str, bool)>> =
-            listed.iter().map(|token| Some((token, false))).collect();
+            listed.iter().zip(0..).map(|(token, id)| Some((token, ends(id)))).collect();
         tokens.resize(size, None);
         for (token, &id) in &vocab {
-            let end = self.specials.eog.contains(&id);
-            tokens[id as usize] = Some((token, end));
+            tokens[id as usize] = Some((token, ends(id)));
         }
         for (&id, token) in added {
-            let end = self.specials.eog.contains(&id);
             if let Some(slot) = tokens.get_mut(id as usize) {
-                *slot = Some((&token.content, token.special || end));
+                *slot = Some((&token.content, token.special || ends(id)));
             }
         }
         self.pieces = Arc::new(Pieces::new(rule, tokens.into_iter())?);

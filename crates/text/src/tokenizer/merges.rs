@@ -5,55 +5,59 @@
 //! the token and then by the lengths of its parts, longest first. The same order is used when
 //! such vocabularies are converted to `tokenizer.json`, so that the ids agree.
 
-use std::collections::HashMap;
-
 /// Longer tokens get no merges. The longest in published vocabularies, runs of spaces and of `=`,
 /// have half as many bytes, and the work grows with the square of the length.
 const MAX_TOKEN_BYTES: usize = 256;
 
-/// The merges that make `pieces`, each a token, its id and its score, from one another.
-pub(crate) fn from_scores<'a>(pieces: &[(&'a str, u32, f32)]) -> Vec<(String, String)> {
-    let ids: HashMap<&str, u32> = pieces.iter().map(|&(token, id, _)| (token, id)).collect();
+/// The merges that make `pieces`, each a token and its score, from one another. `id` tells the id of
+/// a token that is one of them.
+pub(crate) fn from_scores<'a>(
+    pieces: impl Iterator<Item = (&'a str, f32)>,
+    id: impl Fn(&str) -> Option<u32>,
+) -> Vec<(String, String)> {
+    /// Everything that decides its place is looked up once: there are hundreds of thousands.
     struct Merge<'a> {
-        left: &'a str,
-        right: &'a str,
+        parts: (&'a str, &'a str),
+        ids: (u32, u32),
         score: f32,
+        lengths: (usize, usize),
     }
-    let mut merges: Vec<Merge<'a>> = Vec::with_capacity(pieces.len());
-    for &(token, _, score) in pieces {
+    let mut merges: Vec<Merge<'a>> = Vec::new();
+    for (token, score) in pieces {
         if token.len() > MAX_TOKEN_BYTES {
             tracing::warn!("a token of {} bytes is never made by merging", token.len());
             continue;
         }
         let first = merges.len();
-        for (cut, _) in token.char_indices().skip(1) {
-            let (left, right) = token.split_at(cut);
-            if ids.contains_key(left) && ids.contains_key(right) {
-                merges.push(Merge { left, right, score });
+        let length = token.chars().count();
+        for (before, (cut, _)) in token.char_indices().enumerate().skip(1) {
+            let parts = token.split_at(cut);
+            if let Some(left) = id(parts.0)
+                && let Some(right) = id(parts.1)
+            {
+                let lengths = (before, length - before);
+                merges.push(Merge { parts, ids: (left, right), score, lengths });
             }
         }
-        merges[first..].sort_by_key(|merge| (ids[merge.left], ids[merge.right]));
+        merges[first..].sort_by_key(|merge| merge.ids);
     }
-    let length = |text: &str| text.chars().count();
     // A stable sort: what is equal stays in the order of the vocabulary.
-    merges.sort_by(|a, b| {
-        b.score
-            .total_cmp(&a.score)
-            .then_with(|| length(b.left).cmp(&length(a.left)))
-            .then_with(|| length(b.right).cmp(&length(a.right)))
-    });
-    merges.into_iter().map(|merge| (merge.left.to_owned(), merge.right.to_owned())).collect()
+    merges.sort_by(|a, b| b.score.total_cmp(&a.score).then_with(|| b.lengths.cmp(&a.lengths)));
+    merges.into_iter().map(|Merge { parts, .. }| (parts.0.to_owned(), parts.1.to_owned())).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn made_of(pieces: &[(&str, f32)]) -> Vec<(String, String)> {
+        let id = |token: &str| pieces.iter().position(|piece| piece.0 == token);
+        from_scores(pieces.iter().copied(), |token| id(token).map(|id| id as u32))
+    }
+
     #[test]
     fn better_scores_come_first_and_longer_parts_before_shorter() {
-        let pieces =
-            [("a", 0, 0.0), ("b", 1, 0.0), ("ab", 2, -2.0), ("ba", 3, -1.0), ("aba", 4, -3.0)];
-        let merges = from_scores(&pieces);
+        let merges = made_of(&[("a", 0.0), ("b", 0.0), ("ab", -2.0), ("ba", -1.0), ("aba", -3.0)]);
         let merges: Vec<(&str, &str)> =
             merges.iter().map(|(left, right)| (left.as_str(), right.as_str())).collect();
         assert_eq!(merges, [("b", "a"), ("a", "b"), ("ab", "a"), ("a", "ba")]);
@@ -62,7 +66,7 @@ mod tests {
     #[test]
     fn absurd_scores_and_lengths_do_no_harm() {
         let long = "x".repeat(1 << 20);
-        let pieces = [("x", 0, f32::NAN), ("xx", 1, f32::INFINITY), (long.as_str(), 2, -1.0)];
-        assert_eq!(from_scores(&pieces), [("x".to_owned(), "x".to_owned())]);
+        let pieces = [("x", f32::NAN), ("xx", f32::INFINITY), (long.as_str(), -1.0)];
+        assert_eq!(made_of(&pieces), [("x".to_owned(), "x".to_owned())]);
     }
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Instant;
 
-use baton_engine::{Engine, Event, GenerateOptions, LoadOptions, Sampling};
+use baton_engine::{Engine, Event, GenerateOptions, LoadOptions, PackedCache, Sampling};
 
 use super::Answer;
 use crate::bench::numbers::Pair;
@@ -22,11 +22,18 @@ impl Ours {
     ///
     /// # Errors
     /// If it cannot be loaded.
-    pub fn load(path: &Path, threads: usize, batch: usize, context: usize) -> anyhow::Result<Ours> {
+    pub fn load(
+        path: &Path,
+        threads: usize,
+        batch: usize,
+        context: usize,
+        packed: Option<PackedCache>,
+    ) -> anyhow::Result<Ours> {
         let options = LoadOptions {
             context: Some(context),
             batch_tokens: batch,
             threads: Some(threads),
+            packed,
             ..LoadOptions::default()
         };
         let engine = Engine::load(path, &options)?;

@@ -1,28 +1,37 @@
 //! Sorting the weights of a file into panels.
 
+use std::ops::Range;
+
 use super::{CHUNKS, Shape, high_bits, low_bits, mask};
 use crate::disjoint::Disjoint;
 use crate::isa::Isa;
 use crate::matmul::formats::{BLOCK, Format, Row, Scales};
 use crate::pool::Pool;
 
+/// Panels that a thread packs one after the other, at most.
+const TOGETHER: usize = 64;
+
 impl Shape {
-    /// Packs the matrix of which `row(i)` is the `i`th of `rows` rows into `out`, zeroed memory.
+    /// Packs the matrix of which `row(i)` is the `i`th of `rows` rows into `out`, zeroed memory, and
+    /// says of rows when they are `done`.
     pub(in crate::matmul) fn pack<'a, F: Format>(
         &self,
         pool: &Pool,
         rows: usize,
         cols: usize,
         row: impl Fn(usize) -> Row<'a> + Sync,
+        done: impl Fn(Range<usize>) + Sync,
         out: &mut [u8],
     ) {
         let Shape { layout, panels, panel, .. } = *self;
         let out = Disjoint::new(out);
-        // Some panels together, so that a thread's buffer serves more than one.
-        let each = panels.div_ceil(8 * pool.threads());
+        // Some panels together, so that a thread's buffer serves more than one, but not so many that
+        // much of the file is in memory beside them.
+        let each = panels.div_ceil(8 * pool.threads()).min(TOGETHER);
         pool.run(panels.div_ceil(each), |task, _| {
             let mut buffer = vec![0; layout.rows * cols];
-            for i in task * each..((task + 1) * each).min(panels) {
+            let mine = task * each..((task + 1) * each).min(panels);
+            for i in mine.clone() {
                 // SAFETY: tasks have distinct panels.
                 let out = unsafe { out.part(i * panel..(i + 1) * panel) };
                 // Rows past the end repeat the last; their products are dropped.
@@ -34,6 +43,7 @@ impl Shape {
                     _ => unreachable!("no instruction set has such panels"),
                 }
             }
+            done(mine.start * layout.rows..(mine.end * layout.rows).min(rows));
         });
     }
 }

@@ -6,6 +6,7 @@ use crate::matmul::formats::{BLOCK, Part, with_format};
 use crate::matmul::portable::Portable;
 use crate::matmul::tests::{QUANTIZED, Random, matrix};
 use crate::matmul::vectors::{Source, Vectors};
+use crate::pages;
 use crate::pool::Pool;
 
 /// The weights that the panels stand for, row-major.
@@ -46,9 +47,9 @@ fn unpacked<F: Format, V: Vectors>(packed: &Packed, rows: usize, cols: usize) ->
 fn check<F: Format>(pool: &Pool, layout: Layout, matrix: &Matrix) {
     let (rows, cols) = (matrix.rows(), matrix.cols());
     let shape = Shape::new::<F>(layout, rows, cols, matrix.row(0));
-    let (mut memory, starts) = reserve(&[shape]).unwrap();
-    shape.pack::<F>(pool, rows, cols, |i| matrix.row(i), &mut memory[..shape.bytes()]);
-    let packed = Packed::new(Arc::new(memory), starts[0], shape);
+    let mut memory = pages::zeroed(shape.bytes()).unwrap();
+    shape.pack::<F>(pool, rows, cols, |i| matrix.row(i), |_| (), &mut memory[..shape.bytes()]);
+    let packed = Packed::new(Arc::new(memory.make_read_only().unwrap()), 0, shape);
     let dtype = matrix.dtype();
     let found = match layout.rows {
         8 => unpacked::<F, Portable<8>>(&packed, rows, cols),
