@@ -8,6 +8,7 @@ mod cli;
 mod commands;
 mod failure;
 mod format;
+mod guesses;
 mod interrupt;
 mod loaded;
 mod logging;

@@ -4,14 +4,15 @@
 //! are made by the same rules.
 
 use std::collections::VecDeque;
-use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use baton_graph::Rows;
+use baton_graph::{Batch, Logits, Rows, SeqId, Span};
 use baton_text::{Detokenizer, StopStrings};
 
 use crate::memory::peak_memory;
+use crate::sequences::Sequences;
 use crate::session::Prompt;
+use crate::speculation::Speculation;
 use crate::transcript::Transcript;
 use crate::{
     Constraint, Engine, Error, Event, FinishReason, GenerateOptions, Metrics, Result, Sampler,
@@ -33,6 +34,7 @@ pub(crate) struct Answer {
     constraint: Option<Constraint>,
     text: Option<TextStream>,
     transcript: Option<Transcript>,
+    speculation: Option<Speculation>,
     ignore_end: bool,
     /// Most tokens to generate.
     limit: usize,
@@ -94,6 +96,7 @@ impl Answer {
             constraint,
             text,
             transcript,
+            speculation: Speculation::new(engine, options.speculate)?,
             ignore_end: options.ignore_end,
             limit: options.max_tokens.map_or(room, |n| n.min(room)),
             queue: VecDeque::new(),
@@ -142,6 +145,7 @@ impl Answer {
         }
         self.evaluated = cached;
         self.shared = cached;
+        self.forgo();
     }
 
     /// Tokens that wait to be evaluated; none if the answer is over.
@@ -149,39 +153,99 @@ impl Answer {
         if self.over { 0 } else { self.tokens.len() - self.evaluated }
     }
 
-    /// The next tokens to evaluate, at most `most` of them, and the logits wanted.
-    pub(crate) fn span(&self, most: usize) -> (Range<usize>, Rows) {
-        let end = self.evaluated + self.pending().min(most);
-        let rows = if end == self.tokens.len() { Rows::Last } else { Rows::None };
-        (self.evaluated..end, rows)
+    /// Guesses what comes after the next step, so that this evaluates it too. For an answer that is
+    /// evaluated alone: among others there are rows enough.
+    pub(crate) fn guess(&mut self, engine: &Engine) {
+        let Some(speculation) = &mut self.speculation else { return };
+        let waiting = self.tokens.len() - self.evaluated;
+        let written = self.tokens.len() - self.prompt;
+        if self.over || waiting != 1 || written == 0 {
+            return;
+        }
+        // A step gives one token more than were guessed.
+        let limits = engine.limits();
+        let most = (self.limit - written - 1).min(limits.batch_tokens - 1);
+        let ends = |token| !self.ignore_end && engine.traits().end_tokens.contains(&token);
+        speculation.guess(&self.tokens, most, ends);
     }
 
-    /// Takes note that `count` tokens of the last [`Answer::span`] were evaluated in `took`. If
-    /// these were the last, [`Answer::choose`] comes next.
+    fn guessed(&self) -> &[u32] {
+        self.speculation.as_ref().map_or(&[], Speculation::guessed)
+    }
+
+    /// Guesses nothing after all; whether anything was.
+    fn forgo(&mut self) -> bool {
+        let guessed = !self.guessed().is_empty();
+        if let Some(speculation) = &mut self.speculation {
+            speculation.forgo();
+        }
+        guessed
+    }
+
+    /// Its next `count` tokens as a part of a batch, with what is guessed behind the last of them.
+    pub(crate) fn span(&self, seq: SeqId, count: usize) -> Span {
+        let end = self.evaluated + count;
+        let mut tokens = self.tokens[self.evaluated..end].to_vec();
+        let rows = match self.guessed() {
+            _ if end < self.tokens.len() => Rows::None,
+            [] => Rows::Last,
+            guessed => {
+                tokens.extend(guessed);
+                Rows::All
+            }
+        };
+        Span { seq, tokens, rows }
+    }
+
+    /// Evaluates its next `count` tokens in a batch of their own, without the guess if the cache has
+    /// no room for that.
+    pub(crate) fn evaluate(
+        &mut self,
+        sequences: &mut Sequences,
+        seq: SeqId,
+        count: usize,
+    ) -> Result<Logits> {
+        let mut run =
+            |answer: &Self| sequences.extend(Batch { spans: vec![answer.span(seq, count)] });
+        match run(self) {
+            Err(Error::CacheFull { .. }) if self.forgo() => run(self),
+            other => other,
+        }
+    }
+
+    /// Takes note that `count` tokens were evaluated in `took`. If these were the last,
+    /// [`Answer::choose`] comes next, and again as long as nothing waits to be evaluated.
     pub(crate) fn advance(&mut self, count: usize, took: Duration) {
         self.evaluated += count;
         if self.first_token.is_none() {
             self.metrics.prefilled_tokens += count;
             self.metrics.prefill += took;
             self.queue.push_back(Event::Prefill { done: self.evaluated, total: self.prompt });
+            return;
+        }
+        self.metrics.guessed_tokens += self.guessed().len();
+        if let Some(speculation) = &mut self.speculation {
+            speculation.note(took);
         }
     }
 
-    /// Chooses the next token by the logits of the last one.
+    /// Chooses the next token by the logits of the step, in which its span was number `span`.
     ///
     /// # Errors
     /// If none can be chosen; the answer cannot go on then.
-    pub(crate) fn choose(&mut self, engine: &Engine, logits: Option<&[f32]>) -> Result<()> {
+    pub(crate) fn choose(&mut self, engine: &Engine, logits: &Logits, span: usize) -> Result<()> {
         if self.limit == 0 {
             self.end(engine, FinishReason::Length);
             return Ok(());
         }
-        let row = logits.ok_or_else(|| Error::BadLogits {
+        let at = self.speculation.as_ref().map_or(0, Speculation::row);
+        let row = logits.row_of(span, at).ok_or_else(|| Error::BadLogits {
             problem: "the compute unit returned none for the last token".into(),
         })?;
         let allowed = self.constraint.as_mut().map(Constraint::mask).transpose()?;
         let token = self.sampler.sample(row, allowed)?;
         let id = token.id;
+        let guessed = self.speculation.as_mut().is_some_and(|s| s.check(id));
         // Behind the end that a grammar allows nothing could follow.
         let may_end = !self.ignore_end || self.constraint.is_some();
         if engine.traits().end_tokens.contains(&id) && may_end {
@@ -193,9 +257,13 @@ impl Answer {
         }
         self.sampler.accept(id);
         let now = Instant::now();
+        if self.first_token.is_some() && at == 0 {
+            self.metrics.decode_steps += 1;
+        }
         let first = *self.first_token.get_or_insert(now);
         self.metrics.decode = now - first;
         self.metrics.generated_tokens += 1;
+        self.metrics.right_guesses += usize::from(guessed);
         self.tokens.push(id);
         if let (Some(transcript), Ok(tokenizer)) = (&mut self.transcript, engine.tokenizer()) {
             transcript.push(tokenizer, id);
@@ -207,6 +275,9 @@ impl Answer {
             self.end(engine, FinishReason::EndOfGeneration);
         } else if self.generated() == self.limit {
             self.end(engine, FinishReason::Length);
+        } else if guessed {
+            // It was evaluated already.
+            self.evaluated += 1;
         }
         Ok(())
     }

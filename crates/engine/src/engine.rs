@@ -12,9 +12,11 @@ use baton_graph::{Executor, Limits, SeqId, Usage};
 use baton_text::{ChatTemplates, Tokenizer};
 
 use crate::sequences::{SavedCache, Sequences};
+use crate::speculation::{Payoff, check_vocabulary};
 use crate::transcript::{Transcript, Transcripts};
 use crate::{
     Constraint, Error, Grammar, GrammarCompiler, MemoryPlan, Reasoning, Result, Sampling, Session,
+    Speculate,
 };
 
 /// A model ready to answer: a compiled graph, its cache, and what its texts look like.
@@ -36,6 +38,9 @@ struct Shared {
     traits: ModelTraits,
     /// Made when the first answer is to be held to a grammar.
     grammars: Mutex<Option<Arc<GrammarCompiler>>>,
+    /// A smaller model that guesses what this one writes.
+    draft: Option<Engine>,
+    payoff: Mutex<Payoff>,
 }
 
 /// What an engine knows of its model besides how to compute it.
@@ -51,19 +56,50 @@ pub struct ModelTraits {
     pub end_tokens: HashSet<u32>,
     /// The model's own sampling defaults.
     pub sampling: Sampling,
+    /// Where guesses of the next tokens come from, unless an answer's options say.
+    pub speculate: Speculate,
     /// How long loading took.
     pub load_time: Duration,
     /// What it was expected to need of memory.
     pub memory: MemoryPlan,
 }
 
+impl ModelTraits {
+    pub(crate) fn tokenizer(&self) -> Result<&Tokenizer> {
+        self.tokenizer.as_deref().ok_or(Error::NoTokenizer)
+    }
+}
+
 impl Engine {
     /// An engine over any executor.
     pub fn new(executor: Box<dyn Executor>, traits: ModelTraits) -> Self {
-        let limits = *executor.limits();
-        let sequences = Mutex::new(Sequences::new(executor));
-        let (transcripts, grammars) = (Mutex::default(), Mutex::default());
-        Engine { shared: Arc::new(Shared { sequences, transcripts, limits, traits, grammars }) }
+        Engine::made(executor, traits, None)
+    }
+
+    /// An engine whose tokens `draft` guesses ahead, where [`Speculate`](crate::Speculate) allows it.
+    ///
+    /// # Errors
+    /// [`Error::Draft`] if the two have different vocabularies; [`Error::NoTokenizer`].
+    pub fn with_draft(
+        executor: Box<dyn Executor>,
+        traits: ModelTraits,
+        draft: Engine,
+    ) -> Result<Self> {
+        check_vocabulary(&traits, draft.traits())?;
+        Ok(Engine::made(executor, traits, Some(draft)))
+    }
+
+    fn made(executor: Box<dyn Executor>, traits: ModelTraits, draft: Option<Engine>) -> Self {
+        let shared = Shared {
+            limits: *executor.limits(),
+            sequences: Mutex::new(Sequences::new(executor)),
+            transcripts: Mutex::default(),
+            traits,
+            grammars: Mutex::default(),
+            draft,
+            payoff: Mutex::default(),
+        };
+        Engine { shared: Arc::new(shared) }
     }
 
     /// A new session, which holds nothing yet.
@@ -86,7 +122,16 @@ impl Engine {
     /// # Errors
     /// [`Error::NoTokenizer`] if it was made without.
     pub fn tokenizer(&self) -> Result<&Tokenizer> {
-        self.shared.traits.tokenizer.as_deref().ok_or(Error::NoTokenizer)
+        self.shared.traits.tokenizer()
+    }
+
+    /// The model that guesses what this one writes, if there is one.
+    pub fn draft(&self) -> Option<&Engine> {
+        self.shared.draft.as_ref()
+    }
+
+    pub(crate) fn payoff(&self) -> &Mutex<Payoff> {
+        &self.shared.payoff
     }
 
     /// Refuses a text that cannot fit the context whatever its tokens are, before any time is spent
@@ -195,9 +240,12 @@ impl Engine {
         self.shared.sequences.lock().map_err(|_| Error::Poisoned)
     }
 
-    /// Marks a sequence as no longer worked on; there is nothing to do if the engine is broken.
-    pub(crate) fn release(&self, seq: SeqId) {
+    /// Marks a sequence as no longer worked on, of which the first `len` tokens stay; there is nothing
+    /// to do if the engine is broken.
+    pub(crate) fn release(&self, seq: SeqId, len: usize) {
         if let Ok(mut sequences) = self.lock() {
+            // It holds as many, or guesses behind them, which are its own to forget.
+            let _ = sequences.truncate(seq, len);
             sequences.release(seq);
         }
     }

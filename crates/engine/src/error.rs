@@ -175,6 +175,17 @@ pub enum Error {
         /// What is wrong with it.
         problem: String,
     },
+    /// A draft model that cannot guess for another.
+    #[error(
+        "{draft} cannot be the draft model: {problem}; take a smaller model of the same family, with \
+         the same tokenizer"
+    )]
+    Draft {
+        /// Its name.
+        draft: String,
+        /// What is wrong with it.
+        problem: String,
+    },
     /// The model computed something that no token can be chosen from.
     #[error("the model's output cannot be sampled: {problem}")]
     BadLogits {

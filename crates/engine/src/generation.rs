@@ -3,7 +3,7 @@
 use std::iter::FusedIterator;
 use std::time::Instant;
 
-use baton_graph::{Batch, Logits, SeqId, Span};
+use baton_graph::{Logits, SeqId};
 
 use crate::answer::Answer;
 use crate::event::{finish, text};
@@ -18,7 +18,7 @@ pub struct Generation<'s> {
     session: &'s mut Session,
     seq: SeqId,
     answer: Answer,
-    /// Of the last token, until the next is chosen by them.
+    /// Of the last step, until all tokens are chosen that can be by them.
     logits: Option<Logits>,
     cancel: CancelToken,
 }
@@ -59,17 +59,30 @@ impl<'s> Generation<'s> {
             self.answer.end(engine, FinishReason::Cancelled);
             return Ok(());
         }
-        if let Some(logits) = self.logits.take() {
-            return self.answer.choose(engine, logits.last_of(0));
+        let Some(logits) = self.logits.take() else {
+            self.answer.guess(engine);
+            let count = self.answer.pending().min(engine.limits().batch_tokens);
+            let mut sequences = engine.lock()?;
+            // Waiting for others is no work of this answer.
+            let started = Instant::now();
+            let logits = self.answer.evaluate(&mut sequences, self.seq, count)?;
+            self.answer.advance(count, started.elapsed());
+            self.logits = (self.answer.pending() == 0).then_some(logits);
+            return Ok(());
+        };
+        self.answer.choose(engine, &logits, 0)?;
+        if self.answer.pending() == 0 && !self.answer.is_over() {
+            self.logits = Some(logits);
+            return Ok(());
         }
-        let started = Instant::now();
-        let (range, rows) = self.answer.span(engine.limits().batch_tokens);
-        let count = range.len();
-        let span = Span { seq: self.seq, tokens: self.answer.tokens()[range].to_vec(), rows };
-        let logits = engine.lock()?.extend(Batch { spans: vec![span] })?;
-        self.answer.advance(count, started.elapsed());
-        self.logits = (self.answer.pending() == 0).then_some(logits);
-        Ok(())
+        engine.lock()?.truncate(self.seq, self.answer.evaluated())
+    }
+
+    /// Leaves in the cache what is part of the answer.
+    fn leave(&mut self) {
+        let engine = self.session.engine();
+        self.answer.abandon(engine);
+        engine.release(self.seq, self.answer.evaluated());
     }
 }
 
@@ -85,11 +98,8 @@ impl Iterator for Generation<'_> {
                 return None;
             }
             let step = self.step();
-            if step.is_err() {
-                self.answer.abandon(self.session.engine());
-            }
-            if self.answer.is_over() {
-                self.session.engine().release(self.seq);
+            if step.is_err() || self.answer.is_over() {
+                self.leave();
             }
             if let Err(error) = step {
                 return Some(Err(error));
@@ -102,7 +112,6 @@ impl FusedIterator for Generation<'_> {}
 
 impl Drop for Generation<'_> {
     fn drop(&mut self) {
-        self.answer.abandon(self.session.engine());
-        self.session.engine().release(self.seq);
+        self.leave();
     }
 }

@@ -27,6 +27,7 @@ mod sampling;
 mod scheduler;
 mod sequences;
 mod session;
+mod speculation;
 mod transcript;
 
 pub use baton_cpu::{PackedCache, PackedFile};
@@ -50,3 +51,4 @@ pub use sampling::{SamplerConfig, Sampling};
 pub use scheduler::{Load, Scheduler, SchedulerOptions, Slot, Totals};
 pub use sequences::SavedCache;
 pub use session::{GenerateOptions, Prompt, Session};
+pub use speculation::Speculate;

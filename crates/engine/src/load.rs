@@ -1,6 +1,6 @@
 //! From a path to an engine: files, graph, memory, compute unit, tokenizer.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -12,7 +12,8 @@ use baton_weights::Weights;
 
 use crate::memory::{MemoryPlan, available_memory};
 use crate::model_text::ModelText;
-use crate::{Engine, Error, ModelTraits, Result, embedder};
+use crate::speculation::MOST_GUESSES;
+use crate::{Engine, Error, ModelTraits, Result, Speculate, embedder};
 
 /// The largest context that is chosen without being asked for.
 const DEFAULT_CONTEXT: usize = 8192;
@@ -59,6 +60,10 @@ pub struct LoadOptions {
     pub batch_tokens: usize,
     /// What keys and values are kept as.
     pub kv_type: KvType,
+    /// A smaller model with the same vocabulary, which guesses what this one writes.
+    pub draft: Option<PathBuf>,
+    /// Where guesses of the next tokens come from, unless an answer's options say.
+    pub speculate: Speculate,
     /// Threads of the CPU; by default one for each physical core.
     pub threads: Option<usize>,
     /// Graph passes not to run, by name; for finding faults.
@@ -76,6 +81,8 @@ impl Default for LoadOptions {
             conversations: 1,
             batch_tokens: 512,
             kv_type: KvType::default(),
+            draft: None,
+            speculate: Speculate::default(),
             threads: None,
             disabled_passes: Vec::new(),
             packed: None,
@@ -105,6 +112,7 @@ impl Engine {
         if model.is_embedding() {
             return Err(Error::EmbeddingModel { name: model.name().to_owned() });
         }
+        options.speculate.check(options.draft.is_some())?;
         // Of a large vocabulary, the first may take the longer.
         let (text, compiled) = std::thread::scope(|scope| {
             let text = scope.spawn(|| ModelText::of(model));
@@ -118,11 +126,17 @@ impl Engine {
             tokenizer: Some(Arc::new(text.tokenizer)),
             templates: text.templates,
             sampling: text.sampling,
+            speculate: options.speculate,
             load_time: started.elapsed(),
             memory,
         };
         tracing::debug!(limits = ?executor.limits(), %memory, time = ?traits.load_time, "loaded");
-        Ok(Engine::new(executor, traits))
+        let Some(draft) = &options.draft else { return Ok(Engine::new(executor, traits)) };
+        let draft = Model::open(draft)?;
+        let options = draft_options(&draft, options, executor.limits().context);
+        let draft = Engine::from_model(&draft, &options, Instant::now())?;
+        let traits = ModelTraits { load_time: started.elapsed(), ..traits };
+        Engine::with_draft(executor, traits, draft)
     }
 }
 
@@ -141,7 +155,7 @@ pub struct Compiled {
 pub fn compile_model(model: &Model, options: &LoadOptions) -> Result<Compiled> {
     let limits = limits(model.config(), options)?;
     let (graph, weights) = model.build(&BuildOptions { context: limits.context })?;
-    let memory = memory_plan(&graph, &weights, &limits, options);
+    let memory = whole_plan(&graph, &weights, &limits, options)?;
     check_memory(&memory)?;
     let executor = compile(&graph, &weights, limits, options)?;
     Ok(Compiled { executor, memory })
@@ -154,7 +168,30 @@ pub fn compile_model(model: &Model, options: &LoadOptions) -> Result<Compiled> {
 pub fn plan_memory(model: &Model, options: &LoadOptions) -> Result<MemoryPlan> {
     let limits = limits(model.config(), options)?;
     let (graph, weights) = model.build(&BuildOptions { context: limits.context })?;
-    Ok(memory_plan(&graph, &weights, &limits, options))
+    whole_plan(&graph, &weights, &limits, options)
+}
+
+/// How the draft model of one with this context is loaded. What lies behind the context that it was
+/// trained for it does not guess.
+fn draft_options(draft: &Model, options: &LoadOptions, context: usize) -> LoadOptions {
+    let context = Some(context.min(draft.config().context_length));
+    let (kv_tokens, conversations) = (None, 1);
+    let (draft, speculate) = (None, Speculate::Off);
+    LoadOptions { draft, speculate, context, kv_tokens, conversations, ..options.clone() }
+}
+
+/// The memory of a model with that of its draft model.
+fn whole_plan(
+    graph: &Graph,
+    weights: &Weights,
+    limits: &Limits,
+    options: &LoadOptions,
+) -> Result<MemoryPlan> {
+    let plan = memory_plan(graph, weights, limits, options);
+    let Some(draft) = &options.draft else { return Ok(plan) };
+    let draft = Model::open(draft)?;
+    let draft = plan_memory(&draft, &draft_options(&draft, options, limits.context))?;
+    Ok(MemoryPlan { draft: draft.total(), ..plan })
 }
 
 fn compile(
@@ -246,7 +283,7 @@ fn memory_plan(
         node.inputs.iter().map(|&input| of(input)).sum::<usize>() + of(node.output)
     };
     // While a node runs its inputs and its output are alive, and about as much waits for later
-    // nodes. Of logits there is one row at a time.
+    // nodes.
     let inner = graph.nodes().iter().filter(|node| node.output != graph.output());
     let widest = inner.map(features).max().unwrap_or(0);
     let scratch = bytes(2 * 4 * widest).saturating_mul(bytes(limits.batch_tokens));
@@ -260,7 +297,10 @@ fn memory_plan(
         copied: bytes(copied),
         kv: bytes(graph.kv_bytes_per_token(options.kv_type))
             .saturating_mul(bytes(limits.kv_tokens)),
-        scratch: scratch.saturating_add(bytes(4 * graph.vocab())),
+        // Of logits there is one row for the last token, and one for each guess behind it.
+        scratch: scratch
+            .saturating_add(bytes(4 * (1 + MOST_GUESSES)).saturating_mul(bytes(graph.vocab()))),
+        draft: 0,
         available: available_memory(),
     }
 }

@@ -14,6 +14,8 @@ pub struct MemoryPlan {
     pub kv: u64,
     /// Intermediate values of one batch.
     pub scratch: u64,
+    /// All of the draft model, if there is one.
+    pub draft: u64,
     /// Memory that the system can give, if it tells.
     pub available: Option<u64>,
 }
@@ -21,12 +23,12 @@ pub struct MemoryPlan {
 impl MemoryPlan {
     /// All that is needed.
     pub fn total(&self) -> u64 {
-        self.weights.saturating_add(self.kv).saturating_add(self.scratch)
+        self.weights.saturating_add(self.kv).saturating_add(self.scratch).saturating_add(self.draft)
     }
 
     /// What must be allocated, mapped weights left out.
     pub fn unmapped(&self) -> u64 {
-        self.copied.saturating_add(self.kv).saturating_add(self.scratch)
+        self.copied.saturating_add(self.kv).saturating_add(self.scratch).saturating_add(self.draft)
     }
 }
 
@@ -35,6 +37,9 @@ impl fmt::Display for MemoryPlan {
         let mib = |bytes: u64| bytes.div_ceil(1 << 20);
         let (weights, kv, scratch) = (mib(self.weights), mib(self.kv), mib(self.scratch));
         write!(f, "weights {weights} MiB + KV cache {kv} MiB + scratch {scratch} MiB")?;
+        if self.draft > 0 {
+            write!(f, " + draft model {} MiB", mib(self.draft))?;
+        }
         match self.available {
             Some(available) => write!(f, ", {} MiB are available", mib(available)),
             None => Ok(()),
@@ -123,11 +128,16 @@ mod tests {
             copied: 1 << 20,
             kv: 3 << 20,
             scratch: 1,
+            draft: 0,
             available: Some(7 << 20),
         };
         let text = "weights 5 MiB + KV cache 3 MiB + scratch 1 MiB, 7 MiB are available";
         assert_eq!(plan.to_string(), text);
         assert_eq!((plan.total(), plan.unmapped()), ((8 << 20) + 1, (4 << 20) + 1));
+        let plan = MemoryPlan { draft: 2 << 20, available: None, ..plan };
+        let text = "weights 5 MiB + KV cache 3 MiB + scratch 1 MiB + draft model 2 MiB";
+        assert_eq!(plan.to_string(), text);
+        assert_eq!((plan.total(), plan.unmapped()), ((10 << 20) + 1, (6 << 20) + 1));
     }
 
     #[test]

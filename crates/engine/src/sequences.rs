@@ -69,8 +69,7 @@ impl Sequences {
             false => !entry.owned && dropped <= 1,
         };
         let seq = if take_over {
-            self.executor.truncate(found, common)?;
-            self.entries.get_mut(&found).expect("it was found").tokens.truncate(common);
+            self.truncate(found, common)?;
             found
         } else {
             let beginning = entry.tokens[..common].to_vec();
@@ -141,6 +140,15 @@ impl Sequences {
             entry.used = self.clock;
         }
         Ok(logits)
+    }
+
+    /// Forgets the tokens of a sequence from position `len` on, if there are any.
+    pub(crate) fn truncate(&mut self, seq: SeqId, len: usize) -> Result<()> {
+        if let Some(entry) = self.entries.get_mut(&seq).filter(|entry| entry.tokens.len() > len) {
+            self.executor.truncate(seq, len)?;
+            entry.tokens.truncate(len);
+        }
+        Ok(())
     }
 
     /// The generation that worked on `seq` is over.

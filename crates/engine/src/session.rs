@@ -3,7 +3,7 @@
 use baton_graph::SeqId;
 
 use crate::answer::Answer;
-use crate::{CancelToken, Engine, Generation, Grammar, Reasoning, Result, Sampling};
+use crate::{CancelToken, Engine, Generation, Grammar, Reasoning, Result, Sampling, Speculate};
 
 /// What to continue.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,6 +63,9 @@ pub struct GenerateOptions {
     pub reasoning: Option<Reasoning>,
     /// Go on when the model would end its answer.
     pub ignore_end: bool,
+    /// Where guesses of the next tokens come from; by default as the model was loaded. They make an
+    /// answer faster, never another.
+    pub speculate: Option<Speculate>,
     /// Ends the answer from outside.
     pub cancel: CancelToken,
 }

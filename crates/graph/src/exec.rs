@@ -177,6 +177,12 @@ impl Logits {
     pub fn last_of(&self, span: usize) -> Option<&[f32]> {
         self.rows.iter().rposition(|row| row.span == span).map(|i| self.row(i))
     }
+
+    /// Row `n` of those that belong to span `span`.
+    pub fn row_of(&self, span: usize, n: usize) -> Option<&[f32]> {
+        let first = self.rows.iter().position(|row| row.span == span)?;
+        self.rows.get(first + n).filter(|row| row.span == span).map(|_| self.row(first + n))
+    }
 }
 
 /// Memory that an executor holds.

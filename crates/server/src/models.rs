@@ -123,6 +123,17 @@ impl Models {
         Ok(name)
     }
 
+    /// Makes the model at `path` the one that guesses what `name` writes, from the next time on that
+    /// this is loaded.
+    ///
+    /// # Errors
+    /// [`Kind::NoModel`] if `name` can be no name.
+    pub fn set_draft(&self, name: &str, path: PathBuf) -> Result<()> {
+        let key = self.shared.key(name)?;
+        self.shared.drafts().insert(key, path);
+        Ok(())
+    }
+
     /// The names that can be fetched.
     pub fn catalog(&self) -> &Catalog {
         self.shared.store.catalog()

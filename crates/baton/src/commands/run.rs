@@ -13,6 +13,7 @@ use baton_engine::{KvType, LoadOptions};
 use baton_hub::Reference;
 
 use crate::failure::usage;
+use crate::guesses::Guesses;
 use crate::loaded::Loaded;
 use crate::packing::Packing;
 use crate::sampling::Sampling;
@@ -35,6 +36,7 @@ Examples:
   baton run --temp 0 --seed 1 -n 100 --verbose \"Count to ten\"
   baton run --json \"Hi\" | jq -r .text
   baton run --format json \"Describe a cat\"       the answer is a JSON object
+  baton run --draft qwen3:0.6b qwen3:8b \"Hi\"       a small model guesses what the large one writes
   baton run -j @cat.json \"Describe a cat\"         and here one that the schema in cat.json describes
 
 A lone argument that names no model is the prompt for the default model.
@@ -44,6 +46,7 @@ With --json one object is printed at the end:
    \"tokens\":  {\"prompt\", \"reused\", \"prefilled\", \"generated\"},
    \"timings\": {\"load_s\", \"ttft_s\", \"prefill_s\", \"decode_s\",
                \"prefill_tokens_per_s\", \"decode_tokens_per_s\", \"tpot_s\"},
+   \"guesses\": {\"guessed\", \"right\", \"acceptance\", \"tokens_per_step\"},
    \"peak_memory_bytes\"}";
 
 /// Arguments of `baton run`.
@@ -88,6 +91,8 @@ pub struct Args {
     #[command(flatten)]
     packing: Packing,
     #[command(flatten)]
+    guesses: Guesses,
+    #[command(flatten)]
     sampling: Sampling,
     #[command(flatten)]
     structure: structure::Structure,
@@ -101,6 +106,7 @@ pub fn execute(args: Args) -> anyhow::Result<()> {
     let store = models::store()?;
     models::warn_if_unusable(&store)?;
     let grammar = args.structure.grammar()?;
+    args.guesses.check()?;
     let request = request::understand(&args, &store)?;
     // A path that leads nowhere is said before anything else; what is to be fetched can wait.
     let given = match &request.model {
@@ -127,6 +133,8 @@ pub fn execute(args: Args) -> anyhow::Result<()> {
         threads: args.threads.map(usize::from),
         kv_type: args.kv_type,
         packed: args.packing.cache(&store),
+        draft: args.guesses.draft(&store)?,
+        speculate: args.guesses.speculate(),
         ..LoadOptions::default()
     };
     let loaded = Loaded::open(&model, store.catalog().get(&model.name), &options)?;

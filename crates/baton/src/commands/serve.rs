@@ -13,6 +13,7 @@ use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::failure::{eprintln_quietly, hinted, note, usage};
+use crate::guesses::Guesses;
 use crate::packing::Packing;
 use crate::{format, interrupt, models};
 use address::Address;
@@ -22,6 +23,7 @@ pub const EXAMPLES: &str = "\
 Examples:
   baton serve                                    models of this machine, loaded when asked for
   baton serve --model smollm2                    with one in memory from the start
+  baton serve --model qwen3:8b --draft qwen3:0.6b   a small model guesses what the large one writes
   baton serve --port 8080 --ctx 16384            another port, a larger context
   baton serve --host 0.0.0.0 --api-key SECRET    for other machines too
   baton serve --cors http://localhost:3000       for a web page of yours
@@ -78,6 +80,8 @@ pub struct Args {
     /// What the cache of keys and values is kept as: f16, q8_0 or q4_0
     #[arg(long, value_name = "TYPE", default_value_t)]
     kv_type: KvType,
+    #[command(flatten)]
+    guesses: Guesses,
     /// How long a model stays in memory after its last request: 5m, 1h30m, seconds; -1 for ever
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = keep_alive)]
     #[arg(allow_negative_numbers = true)]
@@ -111,14 +115,19 @@ pub fn execute(args: Args) -> anyhow::Result<()> {
     if args.api_key.as_ref().is_some_and(|key| key.trim().is_empty()) {
         return Err(usage("the API key is empty"));
     }
+    args.guesses.check()?;
+    if args.guesses.has_draft() && args.model.is_none() {
+        return Err(usage("--draft needs --model, the model that it guesses for"));
+    }
     if let Some(folder) = args.slot_save_path.as_ref().filter(|folder| !folder.is_dir()) {
         return Err(usage(format_args!("{} is no folder", folder.display())));
     }
     let store = models::store()?;
     models::warn_if_unusable(&store)?;
     let preload = args.model.as_deref().map(|name| fetched(&store, name)).transpose()?;
+    let draft = args.guesses.draft(&store)?;
     let runtime = runtime()?;
-    runtime.block_on(serve(args, store, preload))?;
+    runtime.block_on(serve(args, store, preload, draft))?;
     // Nothing more is to come from threads that still compute.
     runtime.shutdown_background();
     Ok(())
@@ -141,7 +150,12 @@ fn fetched(store: &Store, name: &str) -> anyhow::Result<Reference> {
     Ok(reference)
 }
 
-async fn serve(args: Args, store: Store, preload: Option<Reference>) -> anyhow::Result<()> {
+async fn serve(
+    args: Args,
+    store: Store,
+    preload: Option<Reference>,
+    draft: Option<PathBuf>,
+) -> anyhow::Result<()> {
     let scope = interrupt::Scope::enter();
     let (host, port) = args.host.with_port(args.port);
     let listener = TcpListener::bind((host.as_str(), port)).await.map_err(|error| {
@@ -157,7 +171,7 @@ async fn serve(args: Args, store: Store, preload: Option<Reference>) -> anyhow::
     let options = model_options(&args, &store);
     let models = Models::new(store, options)?;
     if let Some(reference) = preload {
-        load(&models, reference).await?;
+        load(&models, reference, draft).await?;
     }
     let mut allowed_hosts = args.allowed_hosts;
     allowed_hosts.push(host);
@@ -178,12 +192,15 @@ async fn serve(args: Args, store: Store, preload: Option<Reference>) -> anyhow::
     Ok(())
 }
 
-/// Loads the model that was named, which then stays.
-async fn load(models: &Models, reference: Reference) -> anyhow::Result<()> {
+/// Loads the model that was named, which then stays, and its draft model.
+async fn load(models: &Models, reference: Reference, draft: Option<PathBuf>) -> anyhow::Result<()> {
     let name = match reference {
         Reference::Path(path) => models.give(path).await?,
         other => other.to_string(),
     };
+    if let Some(draft) = draft {
+        models.set_draft(&name, draft)?;
+    }
     let lease = models.lease(&name, Some(KeepAlive::Forever)).await?;
     let context = lease.context_length();
     eprintln_quietly(format_args!("{name} is loaded, with a context of {context} tokens"));
@@ -199,6 +216,7 @@ fn model_options(args: &Args, store: &Store) -> ModelOptions {
             threads: args.threads.map(usize::from),
             kv_type: args.kv_type,
             packed: args.packing.cache(store),
+            speculate: args.guesses.speculate(),
             ..LoadOptions::default()
         },
         scheduler: SchedulerOptions {

@@ -185,6 +185,47 @@ fn verbose_prints_numbers_to_standard_error() {
 }
 
 #[test]
+fn guesses_change_no_answer_and_are_counted() {
+    let home = Home::new();
+    let model = home.endless_model();
+    let run = |more: &[&str]| {
+        let args = [&["run", &model, "Hi", "--json", "-n", "300"], more].concat();
+        serde_json::from_str::<Value>(&home.run(&args).ok()).unwrap()
+    };
+    let off = run(&["--speculate", "off"]);
+    assert_eq!(
+        (&off["guesses"]["guessed"], &off["guesses"]["acceptance"]),
+        (&0.into(), &Value::Null)
+    );
+    assert_eq!(off["guesses"]["tokens_per_step"], 1.0);
+    let ways: [&[&str]; 4] = [
+        &[],
+        &["--speculate", "lookup"],
+        &["--draft", &model],
+        &["--draft-model", &model, "--speculate", "draft"],
+    ];
+    for more in ways {
+        let json = run(more);
+        assert_eq!(json["text"], off["text"], "{more:?}");
+        assert!(json["guesses"]["right"].as_u64() <= json["guesses"]["guessed"].as_u64());
+    }
+    let output = home.run(&["run", &model, "Hi", "-n", "9", "-v", "--speculate", "off"]);
+    assert!(output.stderr.contains("guesses:"), "{output:?}");
+}
+
+#[test]
+fn guesses_without_a_source_are_refused() {
+    let home = Home::new();
+    let model = home.model();
+    home.run(&["run", &model, "Hi", "--speculate", "draft"]).failed(2, "--draft MODEL");
+    home.run(&["run", &model, "Hi", "--speculate", "much"]).failed(2, "lookup");
+    let contrary = ["run", &model, "Hi", "--draft", &model, "--speculate", "off"];
+    home.run(&contrary).failed(2, "of no use");
+    home.run(&["run", &model, "Hi", "--draft", "./no-such.gguf"]).failed(1, "no-such.gguf");
+    home.run(&["serve", "--draft", &model]).failed(2, "--draft needs --model");
+}
+
+#[test]
 fn a_full_context_ends_the_answer_and_is_said() {
     let home = Home::new();
     let output = home.run(&["run", &home.endless_model(), "Hi", "--ctx", "40"]);

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use baton_graph::{Batch, Logits, SeqId, Span};
+use baton_graph::{Batch, Logits, SeqId};
 
 use super::pace::Pace;
 use super::{Job, Queue, Slot};
@@ -165,17 +165,23 @@ impl Worker {
     /// Evaluates one batch and tells what came of it.
     fn step(&mut self) {
         let (decoding, prefilled, parts) = self.plan();
+        if let [running] = &mut self.running[..] {
+            running.job.answer.guess(&self.engine);
+        }
         let started = Instant::now();
         let logits = match self.evaluate(&parts) {
             Ok(logits) => logits,
             Err(error) => return self.after(error, &parts),
         };
         let took = started.elapsed();
-        self.pace.note(decoding, prefilled, took);
+        // A step with guesses is not what others would wait for.
+        if logits.rows.len() <= parts.len() {
+            self.pace.note(decoding, prefilled, took);
+        }
         self.count(decoding, prefilled, took);
         let mut over = Vec::new();
         for (span, &Part { at, tokens }) in parts.iter().enumerate() {
-            if !self.deliver(at, tokens, logits.last_of(span), took) {
+            if !self.deliver(at, tokens, (&logits, span), took) {
                 over.push((at, None));
             }
         }
@@ -211,31 +217,38 @@ impl Worker {
         (decode.len(), budget - left, parts)
     }
 
-    fn evaluate(&self, parts: &[Part]) -> Result<Logits> {
+    fn evaluate(&mut self, parts: &[Part]) -> Result<Logits> {
+        let mut sequences = self.engine.lock()?;
+        if let &[Part { at, tokens }] = parts {
+            let Running { job, seq } = &mut self.running[at];
+            return job.answer.evaluate(&mut sequences, *seq, tokens);
+        }
         let span = |&Part { at, tokens }: &Part| {
             let Running { job, seq } = &self.running[at];
-            let (range, rows) = job.answer.span(tokens);
-            Span { seq: *seq, tokens: job.answer.tokens()[range].to_vec(), rows }
+            job.answer.span(*seq, tokens)
         };
-        let batch = Batch { spans: parts.iter().map(span).collect() };
-        self.engine.lock()?.extend(batch)
+        sequences.extend(Batch { spans: parts.iter().map(span).collect() })
     }
 
-    /// Hands an answer its logits and tells its events; false if it is over.
+    /// Hands an answer the logits of its span and tells its events; false if it is over.
     fn deliver(
         &mut self,
         at: usize,
         tokens: usize,
-        logits: Option<&[f32]>,
+        (logits, span): (&Logits, usize),
         took: Duration,
     ) -> bool {
-        let job = &mut self.running[at].job;
+        let Running { job, seq } = &mut self.running[at];
         let before = job.answer.generated();
         job.answer.advance(tokens, took);
-        let chosen = match job.answer.pending() {
-            0 => job.answer.choose(&self.engine, logits),
-            _ => Ok(()),
-        };
+        let mut chosen = Ok(());
+        while chosen.is_ok() && job.answer.pending() == 0 && !job.answer.is_over() {
+            chosen = job.answer.choose(&self.engine, logits, span);
+        }
+        // Guesses that did not come true go.
+        let left = self.engine.lock();
+        let left = left.and_then(|mut all| all.truncate(*seq, job.answer.evaluated()));
+        let chosen = chosen.and(left);
         let written = job.answer.generated() - before;
         self.queue.load().totals.generated_tokens += written as u64;
         let listens = job.tell();
@@ -286,7 +299,7 @@ impl Worker {
             let started = Instant::now();
             match self.evaluate(std::slice::from_ref(part)) {
                 Ok(logits) => {
-                    if !self.deliver(at, tokens, logits.last_of(0), started.elapsed()) {
+                    if !self.deliver(at, tokens, (&logits, 0), started.elapsed()) {
                         over.push((at, None));
                     }
                 }

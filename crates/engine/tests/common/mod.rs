@@ -1,6 +1,7 @@
 //! Small engines for tests.
-#![allow(dead_code)]
+#![allow(dead_code, unused_imports)]
 
+mod paced;
 #[path = "tokenizer.rs"]
 mod tiny_tokenizer;
 
@@ -10,8 +11,10 @@ use baton_engine::{Engine, Event, GenerateOptions, ModelTraits, Sampling, Sessio
 use baton_graph::reference::Reference;
 use baton_graph::testing::{Tiny, random_weights};
 use baton_graph::{Executor, Limits, Unit};
+use baton_weights::{Tensor, Weight};
 
-pub use tiny_tokenizer::{END, VOCAB, tokenizer};
+pub use paced::Paced;
+pub use tiny_tokenizer::{END, VOCAB, tokenizer, tokenizer_with};
 
 pub fn limits(context: usize) -> Limits {
     Limits { context, kv_tokens: context, batch_tokens: 16 }
@@ -20,6 +23,17 @@ pub fn limits(context: usize) -> Limits {
 pub fn executor_of(unit: &dyn Unit, limits: Limits) -> Box<dyn Executor> {
     let graph = Tiny { vocab: VOCAB, ..Tiny::default() }.graph().unwrap();
     unit.compile(&graph, &random_weights(&graph, 5), limits).unwrap()
+}
+
+/// As [`executor_of`], of a model that is surer of what comes next: one token is much likelier than
+/// the others.
+pub fn sure_executor_of(unit: &dyn Unit, limits: Limits, seed: u64) -> Box<dyn Executor> {
+    let tiny = Tiny { vocab: VOCAB, ..Tiny::default() };
+    let graph = tiny.graph().unwrap();
+    let mut weights = random_weights(&graph, seed);
+    let norm = Tensor::from_f32("norm", &[tiny.hidden], &vec![4.0; tiny.hidden]);
+    weights.insert("norm", Weight::One(norm));
+    unit.compile(&graph, &weights, limits).unwrap()
 }
 
 pub fn executor(limits: Limits) -> Box<dyn Executor> {

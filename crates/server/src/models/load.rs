@@ -106,6 +106,7 @@ impl Opened {
                 wanted.map(|context| context.max(least.unwrap_or(0))).or(least)
             }
         };
+        options.draft = shared.drafts().get(&name).cloned();
         let plan = plan_memory(&model, &options)?;
         Ok(Opened { name, model, facts, options, plan, started })
     }

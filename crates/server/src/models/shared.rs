@@ -20,6 +20,8 @@ pub(super) struct Shared {
     pub(super) options: ModelOptions,
     /// Models outside of the store that whoever started the server named by their paths.
     given: Mutex<BTreeMap<String, LocalModel>>,
+    /// The draft models of those that have one.
+    drafts: Mutex<BTreeMap<String, PathBuf>>,
     facts: Mutex<HashMap<String, (Stamp, Arc<Facts>)>>,
     pub(super) pool: Pool,
     _keeper: Keeper,
@@ -37,6 +39,7 @@ impl Shared {
             store,
             options,
             given: Mutex::default(),
+            drafts: Mutex::default(),
             facts: Mutex::default(),
             pool,
             _keeper: keeper,
@@ -102,6 +105,11 @@ impl Shared {
     /// A panic elsewhere leaves no entry half written.
     pub(super) fn given(&self) -> MutexGuard<'_, BTreeMap<String, LocalModel>> {
         self.given.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// As above.
+    pub(super) fn drafts(&self) -> MutexGuard<'_, BTreeMap<String, PathBuf>> {
+        self.drafts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn known_facts(&self) -> MutexGuard<'_, HashMap<String, (Stamp, Arc<Facts>)>> {

@@ -90,6 +90,12 @@ pub struct Timings {
     pub predicted_per_token_ms: f64,
     /// How many in a second.
     pub predicted_per_second: f64,
+    /// Tokens that were guessed, if any were.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub draft_n: Option<usize>,
+    /// Those of them that were right.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub draft_n_accepted: Option<usize>,
 }
 
 impl Timings {
@@ -98,6 +104,7 @@ impl Timings {
         let metrics = &finish.metrics;
         let each = |time: Duration, n: usize| if n == 0 { 0.0 } else { ms(time) / n as f64 };
         let steps = metrics.generated_tokens.saturating_sub(1);
+        let guessed = metrics.guessed_tokens > 0;
         Timings {
             cache_n: metrics.reused_tokens,
             prompt_n: metrics.prefilled_tokens,
@@ -108,6 +115,8 @@ impl Timings {
             predicted_ms: ms(metrics.decode),
             predicted_per_token_ms: each(metrics.decode, steps),
             predicted_per_second: metrics.decode_rate().unwrap_or(0.0),
+            draft_n: guessed.then_some(metrics.guessed_tokens),
+            draft_n_accepted: guessed.then_some(metrics.right_guesses),
         }
     }
 }

@@ -35,10 +35,22 @@ fn lines(summary: &Summary) -> Vec<String> {
         ["answer:", &answer],
         ["decode:", &rate(metrics.decode_rate())],
         ["TPOT:", &time(metrics.time_per_token())],
+        ["guesses:", &guesses(metrics)],
         ["peak memory:", &metrics.peak_memory.map_or_else(unknown, format::memory)],
         ["seed:", &summary.seed.to_string()],
     ];
     format::table(&rows.map(|row| row.map(str::to_owned)))
+}
+
+fn guesses(metrics: &Metrics) -> String {
+    let Metrics { guessed_tokens, right_guesses, .. } = metrics;
+    match (metrics.acceptance(), metrics.tokens_per_step()) {
+        (Some(share), Some(tokens)) => format!(
+            "{right_guesses} of {guessed_tokens} tokens right ({:.0} %), {tokens:.2} tokens a step",
+            100.0 * share
+        ),
+        _ => "none".into(),
+    }
 }
 
 fn ending(reason: &FinishReason) -> String {
@@ -80,6 +92,12 @@ pub fn json(model: &str, answer: &Answer) -> Value {
             "decode_tokens_per_s": metrics.decode_rate(),
             "tpot_s": seconds(metrics.time_per_token()),
         },
+        "guesses": {
+            "guessed": metrics.guessed_tokens,
+            "right": metrics.right_guesses,
+            "acceptance": metrics.acceptance(),
+            "tokens_per_step": metrics.tokens_per_step(),
+        },
         "peak_memory_bytes": metrics.peak_memory,
     })
 }
@@ -87,6 +105,19 @@ pub fn json(model: &str, answer: &Answer) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn guesses_are_counted() {
+        assert_eq!(guesses(&Metrics::default()), "none");
+        let metrics = Metrics {
+            generated_tokens: 31,
+            decode_steps: 12,
+            guessed_tokens: 24,
+            right_guesses: 18,
+            ..Metrics::default()
+        };
+        assert_eq!(guesses(&metrics), "18 of 24 tokens right (75 %), 2.50 tokens a step");
+    }
 
     #[test]
     fn the_json_object_is_as_documented() {
@@ -105,6 +136,7 @@ mod tests {
         check(&value);
         check(&value["tokens"]);
         check(&value["timings"]);
+        check(&value["guesses"]);
         assert_eq!(value["stop"], "\n");
         assert_eq!(value["finish_reason"], "stop");
     }
