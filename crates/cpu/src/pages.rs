@@ -67,7 +67,7 @@ mod linux {
         }
         let step = (map.len() / PROBES).max(LARGE);
         let probes = (0..=map.len() - LARGE).step_by(step);
-        let touched = probes.map(|at| black_box(map[at])).count();
+        let touched = probes.inspect(|&at| _ = black_box(map[at])).count();
         large_bytes(map.as_ptr() as usize).is_some_and(|bytes| bytes < touched / 2 * LARGE)
     }
 
@@ -119,7 +119,7 @@ mod linux {
         fn a_file_that_is_read_is_what_a_mapping_of_it_is() {
             let pool = Pool::new(2, Isa::Portable).unwrap();
             let mut file = tempfile::tempfile().unwrap();
-            let bytes: Vec<u8> = (0..2 * READ + 12345).map(|i| (i * 7 >> 3) as u8).collect();
+            let bytes: Vec<u8> = (0..2 * READ + 12345).map(|i| ((i * 7) >> 3) as u8).collect();
             file.write_all(&bytes).unwrap();
             assert!(read(&pool, &file, bytes.len()).unwrap()[..] == bytes);
             assert!(of_file(&pool, &file).unwrap()[..] == bytes);

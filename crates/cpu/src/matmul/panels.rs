@@ -277,14 +277,14 @@ unsafe fn tile_of<F: Format, V: Vectors, S: Source<F, V>, const T: usize>(
             }
         }
         if blocks.end < work.x.cols / BLOCK {
-            for t in 0..T {
-                V::store_floats(carried[t * V::ROWS..(t + 1) * V::ROWS].as_mut_ptr(), totals[t]);
+            for (total, carried) in totals.iter().zip(carried.chunks_exact_mut(V::ROWS)) {
+                V::store_floats(carried.as_mut_ptr(), *total);
             }
             return;
         }
-        for t in 0..T.min(count) {
+        for (t, total) in totals.iter().enumerate().take(count) {
             let mut products = [0.0f32; MOST_ROWS];
-            V::store_floats(products.as_mut_ptr(), totals[t]);
+            V::store_floats(products.as_mut_ptr(), *total);
             work.store(first + t, row, &products[..V::ROWS]);
         }
     }
