@@ -27,6 +27,7 @@ mod sampling;
 mod scheduler;
 mod sequences;
 mod session;
+mod text_stream;
 mod transcript;
 
 pub use baton_graph::KvType;

@@ -1,3 +1,4 @@
+mod calls;
 mod chat;
 mod completions;
 mod content;
