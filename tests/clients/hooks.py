@@ -1,7 +1,7 @@
 """What schemathesis cannot know: names of models, and that answers are to be short.
 
-A request that names no model tests nothing but that. So most get the name of a tiny one. What deletes
-keeps the name that was made up.
+A request that names no model tests nothing but that. So most get the name of a tiny one. Since it learns
+names from replies, what deletes is kept from all models but a copy: the others are needed to the end.
 """
 
 import schemathesis
@@ -13,8 +13,10 @@ LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens", "n_predict
 
 @schemathesis.hook
 def map_body(context, body):
-    if not isinstance(body, dict) or context.operation.method.upper() == "DELETE":
+    if not isinstance(body, dict):
         return body
+    if context.operation.method.upper() == "DELETE":
+        return {name: spared(value) for name, value in body.items()}
     path = context.operation.path
     fields = context.operation.definition.raw["requestBody"]["content"]["application/json"]["schema"]
     known = properties(context.operation.schema.raw_schema, fields)
@@ -30,6 +32,21 @@ def map_body(context, body):
     if "options" in known and isinstance(body.get("options", {}) or {}, dict):
         changed["options"] = {"num_predict": 8} | (body.get("options") or {})
     return changed
+
+
+@schemathesis.hook
+def map_path_parameters(context, parameters):
+    if not parameters or not isinstance(parameters.get("model"), str):
+        return parameters
+    deletes = context.operation.method.upper() == "DELETE"
+    return parameters | {"model": spared(parameters["model"]) if deletes else MODEL}
+
+
+def spared(name):
+    """The name of the copy, or one that no model has."""
+    if not isinstance(name, str):
+        return name
+    return COPY if len(name) % 2 else f"absent-{name}"
 
 
 @schemathesis.hook

@@ -2,7 +2,7 @@
 //! write it.
 
 use baton_text::{OutputFormat, Tokenizer};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 /// A part of a call.
 #[derive(Clone, Copy, Debug)]
@@ -175,6 +175,10 @@ pub(super) fn arguments(parameters: &Value) -> Value {
     let spacing =
         json!({ "whitespace_flexible": false, "item_separator": ", ", "key_separator": ": " });
     schema.insert("x-guidance".into(), spacing);
+    // A tool that takes nothing, as it is usually written.
+    if schema.get("properties").and_then(Value::as_object).is_some_and(Map::is_empty) {
+        schema.entry("additionalProperties").or_insert(Value::Bool(false));
+    }
     if !schema.contains_key("$ref") {
         schema.entry("type").or_insert_with(|| "object".into());
     }

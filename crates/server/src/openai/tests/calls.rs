@@ -1,11 +1,30 @@
 //! Calls that must be made.
 
+use baton_engine::LoadOptions;
 use baton_models::testing::{CHATML, Successors};
 use serde_json::{Value, json};
 
 use super::content::{CALL, hermes, thoughtless, weather};
-use super::{chat, hello, refused, with};
-use crate::testing::{ANSWER, Home, ask};
+use super::{chat, hello, refused, tooled, with};
+use crate::testing::{ANSWER, Home, ask, options};
+use crate::{ModelOptions, Models};
+
+/// The control tokens of the harmony format.
+const HARMONY: &[&str] = &[
+    "<|channel|>",
+    "<|message|>",
+    "<|constrain|>",
+    "<|start|>",
+    "<|end|>",
+    "<|call|>",
+    "<|return|>",
+];
+
+/// Models with more room than others: prompts are long where a token is a byte.
+async fn roomy(home: &Home) -> Models {
+    let load = LoadOptions { context: Some(2048), ..options().load };
+    home.models_with(ModelOptions { load, ..options() }).await
+}
 
 #[tokio::test]
 async fn a_call_can_be_forced() {
@@ -23,7 +42,7 @@ async fn a_call_can_be_forced() {
         assert_eq!(serde_json::from_str::<Value>(arguments).unwrap(), json!({ "city": "Paris" }));
     }
     // Nothing is known of how this one would call: its template has a way of its own.
-    let secret = Successors::answering(ANSWER).with_template(&format!("{CHATML}{{# tools #}}"));
+    let secret = Successors::answering(ANSWER).with_template(&tooled(""));
     home.give(&models, "secret", &secret).await;
     let more = json!({ "tools": [weather()], "tool_choice": "required" });
     let reply = ask(&models, "POST", "/v1/chat/completions", with(hello("secret"), more)).await;
@@ -37,31 +56,34 @@ async fn a_call_can_be_forced() {
 #[tokio::test]
 async fn a_call_is_forced_in_the_way_of_each_model() {
     let home = Home::new();
-    let models = home.models().await;
-    let harmony = ["<|channel|>", "<|message|>", "<|constrain|>", "<|start|>", "<|end|>"];
-    let says = |pieces: &[&str]| Successors::speaking(pieces).with_controls(&harmony);
+    let models = roomy(&home).await;
+    let says = |pieces: &[&str]| Successors::speaking(pieces).with_controls(HARMONY);
     let thought =
         ["<|channel|>", "analysis", "<|message|>", "Hm.", "<|end|>", "<|start|>", "assistant"];
     let any = || Successors::answering(ANSWER);
     let cases = [
-        ("mistral", "[TOOL_CALLS] tools", any()),
-        ("mistral-args", "[TOOL_CALLS] [ARGS] tools", any()),
+        ("mistral", "[TOOL_CALLS]", any()),
+        ("mistral-args", "[TOOL_CALLS] [ARGS]", any()),
+        ("gemma4", "<|tool_call>", any()),
+        ("functiongemma", "<start_function_call>", any()),
+        ("gpt-oss", "<|channel|> <|message|>", says(&["<|channel|>", "commentary"])),
+        ("gpt-oss-thinking", "<|channel|> <|message|>", says(&thought)),
+        ("nemotron", "<TOOLCALL>", any()),
+        ("apriel", "<tool_calls>", any()),
+        ("phi4", "<|tool_call|>", any()),
+        ("lfm2", "<|tool_call_start|>", any()),
+        ("kimi", "<|tool_call_begin|>", any()),
+        ("llama3", "<|python_tag|>", any()),
+        // Told by instructions, since their templates show no tools.
         ("gemma", "<start_of_turn>", any()),
-        ("gemma4", "<|tool_call> tools", any()),
-        ("functiongemma", "<start_function_call> tools", any()),
-        ("gpt-oss", "<|channel|> <|message|> tools", says(&["<|channel|>", "commentary"])),
-        ("gpt-oss-thinking", "<|channel|> <|message|> tools", says(&thought)),
-        ("nemotron", "<TOOLCALL> tools", any()),
-        ("apriel", "<tool_calls> tools", any()),
-        ("phi4", "<|tool_call|> tools", any()),
-        ("lfm2", "<|tool_call_start|> tools", any()),
-        ("kimi", "<|tool_call_begin|> tools", any()),
-        ("llama3", "<|python_tag|> tools", any()),
-        // Told by instructions, since its template shows no tools.
         ("plain", "", any()),
     ];
     for (name, sign, model) in cases {
-        home.give(&models, name, &model.with_template(&format!("{CHATML}{{# {sign} #}}"))).await;
+        let template = match name {
+            "gemma" | "plain" => format!("{CHATML}{{# {sign} #}}"),
+            _ => tooled(sign),
+        };
+        home.give(&models, name, &model.with_template(&template)).await;
         let more = json!({ "tools": [weather()], "tool_choice": "required", "temperature": 0,
             "max_tokens": 200 });
         let body = with(hello(name), more);
@@ -81,8 +103,7 @@ async fn a_call_is_forced_in_the_way_of_each_model() {
 async fn a_model_in_the_harmony_format_calls_or_answers_in_form() {
     let home = Home::new();
     let models = home.models().await;
-    let controls = ["<|channel|>", "<|message|>", "<|constrain|>", "<|start|>", "<|end|>"];
-    let template = format!("{CHATML}{{# <|channel|> <|message|> tools #}}");
+    let template = tooled("<|channel|> <|message|>");
     let format = json!({ "type": "json_schema", "json_schema": { "name": "sky", "schema": {
         "type": "object", "properties": { "sky": { "enum": ["blue"] } }, "required": ["sky"],
         "additionalProperties": false } } });
@@ -91,7 +112,7 @@ async fn a_model_in_the_harmony_format_calls_or_answers_in_form() {
         ("constrained", vec!["<|channel|>", "final ", "<|constrain|>", "json", "<|message|>"]),
     ];
     for (name, pieces) in cases {
-        let model = Successors::speaking(&pieces).with_controls(&controls);
+        let model = Successors::speaking(&pieces).with_controls(HARMONY);
         home.give(&models, name, &model.with_template(&template)).await;
         for tools in [json!([]), json!([weather()])] {
             let more = json!({ "response_format": format, "tools": tools, "temperature": 0,
@@ -115,10 +136,10 @@ async fn the_schema_of_a_tool_may_refer_to_itself() {
         "type": "object", "properties": { "city": { "$ref": "#/$defs/City" } },
         "required": ["city"], "additionalProperties": false });
     let tool = json!({ "type": "function",
-        "function": { "name": "say \"hi\"", "parameters": parameters } });
+        "function": { "name": "say-hi.2", "parameters": parameters } });
     let nothing = json!({ "type": "function", "function": { "name": "nothing" } });
     for (tool, name, expected) in
-        [(tool, "say \"hi\"", json!({ "city": "Paris" })), (nothing, "nothing", json!({}))]
+        [(tool, "say-hi.2", json!({ "city": "Paris" })), (nothing, "nothing", json!({}))]
     {
         let more = json!({ "tools": [tool], "tool_choice": "required", "temperature": 0 });
         let body = with(hello("sayer"), more);
@@ -179,7 +200,7 @@ async fn a_model_whose_template_shows_no_tools_is_told_of_them() {
 #[tokio::test]
 async fn there_may_be_many_tools() {
     let home = Home::new();
-    let models = home.models().await;
+    let models = roomy(&home).await;
     home.give(&models, "sayer", &Successors::answering(ANSWER).with_template(&thoughtless())).await;
     let tool = |n: usize| {
         let text = json!({ "type": "string", "maxLength": 4000 });

@@ -1,19 +1,19 @@
 //! Thoughts, calls and forms of answers.
 
-use baton_models::testing::{CHATML, Successors};
+use baton_models::testing::Successors;
 use serde_json::{Value, json};
 
-use super::{chat, chunks, complete, deltas, hello, refused, with};
+use super::{chat, chunks, complete, deltas, hello, refused, tooled, with};
 use crate::testing::{ANSWER, Home, ask};
 
 /// CHATML that shows how tools are called, and how the model thinks.
 pub(super) fn hermes() -> String {
-    format!("{CHATML}{{# <tool_call> <think> </think> #}}")
+    tooled("<tool_call> <think> </think>")
 }
 
 /// The same of a model that does not think.
 pub(super) fn thoughtless() -> String {
-    format!("{CHATML}{{# <tool_call> #}}")
+    tooled("<tool_call>")
 }
 
 pub(super) fn weather() -> Value {
