@@ -87,7 +87,8 @@ fn operation(route: &Route, schemas: &mut Schemas) -> Value {
             .insert("application/json".into(), json!({ "schema": schema(&mut schemas.replies) }));
     }
     if let Some(stream) = route.stream {
-        content.insert(stream.content_type().into(), json!({ "schema": { "type": "string" } }));
+        // Schemas describe one JSON value; this is a sequence of them.
+        content.insert(stream.content_type().into(), json!({}));
     }
     let mut done = json!({ "description": "Done" });
     if !content.is_empty() {
