@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Installs what the tests need where it is missing, then checks everything.
 #
-#   scripts/test.sh            all steps but mac and clients, two at a time
-#   scripts/test.sh STEP...    some of them, one by one: lint test paths smoke clients mac arm fuzz
+#   scripts/test.sh            all steps but mac, clients and page, two at a time
+#   scripts/test.sh STEP...    some of them, one by one: lint test paths smoke clients page mac arm fuzz
 #
 # As root on Debian missing system packages are installed; elsewhere they are named and the step fails.
 set -euo pipefail
@@ -13,7 +13,7 @@ export CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-never}"
 # Artefacts are built once: incremental files only cost time and disk here.
 export CARGO_INCREMENTAL=0
 target="${CARGO_TARGET_DIR:-$PWD/target}"
-fuzz_seconds="${BATON_FUZZ_SECONDS:-20}"
+fuzz_seconds="${BATON_FUZZ_SECONDS:-8}"
 
 say() { printf '\n== %s (%ss) ==\n' "$1" "$SECONDS"; }
 
@@ -127,6 +127,20 @@ step_clients() {
     fi
     # shellcheck disable=SC2086
     "$room/venv/bin/python" $here/run.py ${BATON_SUITES:-}
+}
+
+# The web page in a real browser: on answers made for it, and on the built server.
+step_page() {
+    test_data
+    say "the web page"
+    packages chromium
+    local here=crates/server/page-test
+    cargo test --quiet --release --locked --workspace --no-run
+    if ! cmp --quiet $here/package-lock.json $here/node_modules/installed; then
+        (cd $here && npm ci --silent --no-audit --no-fund)
+        cp $here/package-lock.json $here/node_modules/installed
+    fi
+    python3 tests/clients/run.py page
 }
 
 step_fuzz() {

@@ -8,6 +8,7 @@ import pathlib
 import subprocess
 import sys
 
+import hooks
 import stage
 
 url = os.environ["BATON_URL"]
@@ -28,5 +29,7 @@ done = subprocess.run(
     command, env=os.environ | {"SCHEMATHESIS_HOOKS": "hooks"}, stdout=log.open("w"), stderr=subprocess.STDOUT
 )
 lines = log.read_text().splitlines()
+names = [model["name"] for model in stage.ask(url, "GET", "/api/tags")[1]["models"]]
+assert hooks.MODEL + ":latest" in names, "the model that is tested with is gone: nothing was tested"
 print("\n".join(lines[-25:] if done.returncode == 0 else lines[-400:]))
 sys.exit(done.returncode)

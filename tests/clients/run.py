@@ -1,7 +1,7 @@
 """Drives a built server with real clients, hostile requests and load.
 
-    run.py              all of them, in small versions
-    run.py SUITE...     some of them: python node api soak
+    run.py              all of them but the page, in small versions
+    run.py SUITE...     some of them: python node api soak page
 
 Options of a suite come from the environment: BATON_API_EXAMPLES (requests for each endpoint),
 BATON_SOAK (options of soak.py). BATON names the program.
@@ -18,6 +18,7 @@ import hub
 import stage
 
 HERE = pathlib.Path(__file__).resolve().parent
+PAGE = stage.ROOT / "crates" / "server" / "page-test"
 KEY = "a key of the tests"
 TINY = [f"hf.co/{name}" for name in hub.REPOSITORIES]
 # Names that the suites give.
@@ -44,11 +45,15 @@ def soak():
     return [sys.executable, HERE / "soak.py", *options]
 
 
-SUITES = {"python": python, "node": node, "api": api, "soak": soak}
+def page():
+    return ["node", "--test", "--test-concurrency=1", *sorted(PAGE.glob("*.test.mjs"))]
+
+
+SUITES = {"python": python, "node": node, "api": api, "soak": soak, "page": page}
 
 
 def main():
-    names = sys.argv[1:] or list(SUITES)
+    names = sys.argv[1:] or [name for name in SUITES if name != "page"]
     stage.fetch()
     stage.forget(TINY + COPIES)
     address = hub.start()

@@ -7,12 +7,12 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use baton_graph::{Batch, Logits, Rows, SeqId, Span};
-use baton_text::{Detokenizer, StopStrings};
 
 use crate::memory::peak_memory;
 use crate::sequences::Sequences;
 use crate::session::Prompt;
 use crate::speculation::Speculation;
+use crate::text_stream::TextStream;
 use crate::transcript::Transcript;
 use crate::{
     Constraint, Engine, Error, Event, FinishReason, GenerateOptions, Metrics, Result, Sampler,
@@ -45,14 +45,6 @@ pub(crate) struct Answer {
     seed: u64,
 }
 
-/// Tokens to text, without what comes from a stop string on.
-#[derive(Debug)]
-struct TextStream {
-    detokenizer: Detokenizer,
-    stops: StopStrings,
-    stop_list: Vec<String>,
-}
-
 impl Answer {
     /// Checks a request; nothing is computed yet.
     ///
@@ -65,7 +57,7 @@ impl Answer {
         let seed = config.seed();
         let penalized = config.penalizes();
         let mut sampler = Sampler::new(config);
-        let text = TextStream::new(engine, options)?;
+        let text = TextStream::new(engine.tokenizer(), options)?;
         let (tokens, transcript) = prompt_tokens(engine, prompt)?;
         let context = engine.limits().context;
         if tokens.is_empty() {
@@ -269,7 +261,7 @@ impl Answer {
             transcript.push(tokenizer, id);
         }
         self.queue.push_back(Event::Token(token));
-        if let Some(stop) = self.show(id) {
+        if let Some(stop) = self.show(engine, id) {
             self.end(engine, FinishReason::Stop(stop));
         } else if self.constraint.as_ref().is_some_and(Constraint::finished) {
             self.end(engine, FinishReason::EndOfGeneration);
@@ -283,11 +275,9 @@ impl Answer {
     }
 
     /// Queues the text that a token completes; the stop string, if it completes one.
-    fn show(&mut self, id: u32) -> Option<String> {
-        let text = self.text.as_mut()?;
-        let emit = text.stops.push(&text.detokenizer.push(id));
-        let stop = emit.stopped.map(|at| text.stop_list[at].clone());
-        self.queue_text(emit.text);
+    fn show(&mut self, engine: &Engine, id: u32) -> Option<String> {
+        let (text, stop) = self.text.as_mut()?.push(engine.tokenizer().ok()?, id);
+        self.queue_text(text);
         stop
     }
 
@@ -302,9 +292,7 @@ impl Answer {
         if let Some(text) = &mut self.text
             && !matches!(reason, FinishReason::Stop(_))
         {
-            // A character that was cut off may still complete a stop string.
-            let emit = text.stops.push(&text.detokenizer.finish());
-            let rest = emit.text + &text.stops.finish();
+            let rest = text.finish();
             self.queue_text(rest);
         }
         self.abandon(engine);
@@ -331,19 +319,6 @@ impl Answer {
     /// The next thing to tell.
     pub(crate) fn next_event(&mut self) -> Option<Event> {
         self.queue.pop_front()
-    }
-}
-
-impl TextStream {
-    fn new(engine: &Engine, options: &GenerateOptions) -> Result<Option<Self>> {
-        let stop = &options.stop;
-        let tokenizer = match engine.tokenizer() {
-            Err(Error::NoTokenizer) if stop.is_empty() => return Ok(None),
-            other => other?,
-        };
-        let detokenizer = tokenizer.detokenizer_showing(&options.show);
-        let stops = StopStrings::new(stop)?;
-        Ok(Some(TextStream { detokenizer, stops, stop_list: stop.to_vec() }))
     }
 }
 

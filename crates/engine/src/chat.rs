@@ -79,8 +79,8 @@ impl Chat {
         &self.session
     }
 
-    /// Says `text` and starts the answer. A grammar counts after the reasoning that the template has
-    /// models write, unless the options say where it begins. When the answer ends, however it does, both are part of
+    /// Says `text` and starts the answer. A grammar, and stop strings, count after the reasoning that the
+    /// template has models write, unless the options say where they begin. When the answer ends, however it does, both are part of
     /// the conversation; if no token of it came, neither is.
     ///
     /// # Errors
@@ -113,7 +113,9 @@ impl Chat {
 
     fn rendered(&self) -> Result<String> {
         let tokenizer = self.session.engine().tokenizer()?;
-        let guarded: Vec<Message> = self.messages.iter().map(|m| tokenizer.guard(m)).collect();
+        let tools = self.render.tools.as_ref();
+        let messages = self.template.normalize_messages(&self.messages, tools);
+        let guarded: Vec<Message> = messages.iter().map(|m| tokenizer.guard(m)).collect();
         Ok(self.template.render(&guarded, &self.render)?)
     }
 
@@ -124,7 +126,7 @@ impl Chat {
         take_back: bool,
     ) -> Result<ChatAnswer<'_>> {
         let mut options = options.clone();
-        if options.grammar.is_some() && options.reasoning.is_none() {
+        if options.reasoning.is_none() {
             let format = OutputFormat::detect(Some(self.template.source()));
             options.reasoning = Reasoning::of(&format, &prompt);
         }

@@ -43,6 +43,8 @@ pub enum Grammar {
     /// A Lark grammar as the `llguidance` crate understands it, with the rule `start`. JSON schemas
     /// in it can be bounded with [`Grammar::bounded`].
     Lark(String),
+    /// As [`Grammar::Lark`], for all of the output: the reasoning before the answer is a part of it.
+    Whole(String),
 }
 
 impl Grammar {
@@ -72,7 +74,7 @@ impl Grammar {
         match self {
             Grammar::JsonObject | Grammar::JsonSchema(_) => "the JSON schema",
             Grammar::Regex(_) => "the regular expression",
-            Grammar::Lark(_) => "the grammar",
+            Grammar::Lark(_) | Grammar::Whole(_) => "the grammar",
         }
     }
 
@@ -89,7 +91,7 @@ impl Grammar {
                 "" => TopLevelGrammar::from_regex("(?:)"),
                 regex => TopLevelGrammar::from_regex(regex),
             },
-            Grammar::Lark(lark) => TopLevelGrammar::from_lark(lark.clone()),
+            Grammar::Lark(lark) | Grammar::Whole(lark) => TopLevelGrammar::from_lark(lark.clone()),
         }
     }
 }
@@ -105,4 +107,4 @@ fn without_anchors(regex: &str) -> &str {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

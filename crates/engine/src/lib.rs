@@ -28,6 +28,7 @@ mod scheduler;
 mod sequences;
 mod session;
 mod speculation;
+mod text_stream;
 mod transcript;
 
 pub use baton_cpu::{PackedCache, PackedFile};

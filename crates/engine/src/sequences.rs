@@ -1,6 +1,7 @@
 //! The executor and what its cache holds: which tokens stand in which sequence, which of them a new
 //! prompt can build on, and what goes when room is short.
 
+mod miss;
 mod saved;
 
 use std::collections::HashMap;
@@ -8,6 +9,7 @@ use std::collections::HashMap;
 use baton_graph::{Batch, ExecError, Executor, Logits, SeqId, Span};
 
 use crate::{Error, Result};
+use miss::Evicted;
 pub use saved::SavedCache;
 
 /// Most sequences kept for reuse after nobody owns them any more.
@@ -34,11 +36,13 @@ pub(crate) struct Sequences {
     entries: HashMap<SeqId, Entry>,
     next: u32,
     clock: u64,
+    evicted: Evicted,
 }
 
 impl Sequences {
     pub(crate) fn new(executor: Box<dyn Executor>) -> Self {
-        Sequences { executor, entries: HashMap::new(), next: 0, clock: 0 }
+        let (entries, evicted) = Default::default();
+        Sequences { executor, entries, next: 0, clock: 0, evicted }
     }
 
     pub(crate) fn executor(&self) -> &dyn Executor {
@@ -57,6 +61,11 @@ impl Sequences {
         let most = prompt.len().saturating_sub(1);
         let own = own.filter(|seq| self.entries.contains_key(seq));
         let (seq, common) = self.best_match(own, &prompt[..most]);
+        if tracing::enabled!(tracing::Level::DEBUG) {
+            let cached = seq.map_or(&[][..], |seq| self.tokens(seq));
+            let reason = self.evicted.reason(prompt, common, cached, self.entries.is_empty());
+            tracing::debug!(prompt = prompt.len(), reused = common, %reason, "prefix");
+        }
         let Some(found) = seq else {
             return Ok(self.insert(Vec::new()));
         };
@@ -88,7 +97,6 @@ impl Sequences {
         self.clock += 1;
         let entry = self.entries.get_mut(&seq).expect("it was just made or found");
         (entry.owned, entry.busy, entry.used) = (true, true, self.clock);
-        tracing::debug!(%seq, reused = common, prompt = prompt.len(), take_over, "prefix");
         Ok(seq)
     }
 
@@ -174,6 +182,7 @@ impl Sequences {
     /// Forgets every sequence that nobody works on.
     pub(crate) fn clear(&mut self) {
         while self.evict() {}
+        self.evicted = Evicted::default();
     }
 
     /// Frees the sequence that will be missed least; false if all are being worked on.
@@ -184,13 +193,15 @@ impl Sequences {
             return false;
         };
         tracing::debug!(%seq, tokens = self.tokens(seq).len(), "evicted");
-        self.remove(seq);
+        if let Some(entry) = self.remove(seq) {
+            self.evicted.note(entry.tokens);
+        }
         true
     }
 
-    fn remove(&mut self, seq: SeqId) {
+    fn remove(&mut self, seq: SeqId) -> Option<Entry> {
         self.executor.free(seq);
-        self.entries.remove(&seq);
+        self.entries.remove(&seq)
     }
 }
 

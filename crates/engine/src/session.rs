@@ -57,9 +57,9 @@ pub struct GenerateOptions {
     /// What the answer must look like. It ends by itself when the grammar is complete, and may not
     /// end before.
     pub grammar: Option<Grammar>,
-    /// The reasoning before what the grammar says, which may not end the answer; without one the
-    /// grammar counts from the first token on. Where the model may leave it out, the grammar waits for
-    /// its end only if the answer begins with its beginning.
+    /// The reasoning before what the grammar says, which may not end the answer, and in which no stop
+    /// string counts; without one both count from the first token on. Where the model may leave it out,
+    /// they wait for its end only if the answer begins with its beginning.
     pub reasoning: Option<Reasoning>,
     /// Go on when the model would end its answer.
     pub ignore_end: bool,

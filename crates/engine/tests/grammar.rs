@@ -148,7 +148,7 @@ fn the_reasoning_before_an_answer_is_free() {
         let mut options = wild(250);
         options.sampling.seed = Some(seed);
         options.grammar = Some(Grammar::Regex("yes|no".into()));
-        options.reasoning = Some(Reasoning { open: None, close: "e".into() });
+        options.reasoning = Some(Reasoning { open: None, close: vec!["e".into()] });
         let answer = answer(&engine, &options);
         match answer.text.split_once('e') {
             Some((_, rest)) if answer.summary.reason == FinishReason::EndOfGeneration => {

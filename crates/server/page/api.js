@@ -7,7 +7,7 @@ let ask = async () => null;
 let asking = null;
 let declined = false;
 
-/** Sets what asks the user for a key: given the server's words, it resolves to a key or to null. */
+/** Sets what asks the user for a key: given what the server said of the last one, it resolves to a key or to null. */
 export function onKeyNeeded(question) {
   ask = question;
 }
@@ -42,11 +42,11 @@ async function send(method, path, body, signal) {
     const error = await failure(response);
     // Who declined once is not asked again by what the page does by itself.
     if (response.status !== 401 || (declined && method === 'GET')) throw error;
-    if (!(await newKey(key, error.message))) throw error;
+    if (!(await newKey(key, key ? error.message : ''))) throw error;
   }
 }
 
-/** Whether there is now another key than `old`. Requests that fail together share one question. */
+/** Whether there is now another key than `old`, of which the server said `message`. Requests that fail together share one question. */
 async function newKey(old, message) {
   if (session.get(KEY) !== old) return true;
   asking ??= ask(message).finally(() => (asking = null));

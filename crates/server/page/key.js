@@ -2,7 +2,7 @@
 
 import { $ } from './dom.js';
 
-/** Shows the question with the server's words; the key, or null if the user declines. */
+/** Shows the question, and what the server said of the last key; the key, or null if the user declines. */
 export function askKey(message) {
   const dialog = $('key');
   const input = $('key-value');

@@ -25,6 +25,7 @@ export async function refresh() {
     library.loaded = new Map((ps.models ?? []).map((row) => [row.name, row]));
     library.error = '';
   } catch (error) {
+    library.loaded = new Map();
     library.error = error.message;
   }
   library.asked = true;

@@ -56,11 +56,17 @@ function showModels() {
   if (focused) $('models').querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus();
 }
 
-/** Puts rows into a list. Those that look as before stay: a button built anew under the pointer gets no click. */
+/** Puts rows into a list. Those that look as before are not touched: a button that is built or put in anew
+ *  between press and release gets no click. */
 function fill(id, rows, none) {
-  const old = [...$(id).children];
+  const list = $(id);
   const next = rows.length ? rows : [none && h('li', { class: 'none' }, none)].filter(Boolean);
-  $(id).replaceChildren(...next.map((row) => old.find((other) => other.isEqualNode(row)) ?? row));
+  next.forEach((row, at) => {
+    const old = list.children[at];
+    if (!old) list.append(row);
+    else if (!old.isEqualNode(row)) old.replaceWith(row);
+  });
+  while (list.children.length > next.length) list.lastElementChild.remove();
 }
 
 function facts(...texts) {

@@ -1,6 +1,7 @@
 //! The form that every interface brings its requests into, and what starts an answer to one.
 
 mod answer;
+mod calls;
 mod collect;
 mod constraint;
 pub mod numbers;
@@ -9,14 +10,15 @@ mod splitter;
 
 use std::time::Instant;
 
-use baton_engine::{CancelToken, GenerateOptions, Message, Prompt, Sampling};
+use baton_engine::{CancelToken, GenerateOptions, Message, Prompt, Reasoning, Sampling};
 use baton_text::OutputFormat;
 use serde_json::{Map, Value};
 
 pub use answer::{Answer, Finish, Part, Reason, TokenInfo};
 pub use collect::{Collected, ToolCall};
-pub use render::rendered;
+pub use render::{VOLATILE, rendered};
 
+use self::constraint::Manner;
 use self::splitter::Splitter;
 use crate::models::Lease;
 use crate::{ApiError, Kind, Result};
@@ -121,6 +123,9 @@ pub enum Format {
     Lark(String),
 }
 
+/// The field that the form of an answer is asked for by, in the words of OpenAI's chat interface.
+pub const FORM: &str = "response_format";
+
 /// Starts an answer to a conversation.
 ///
 /// # Errors
@@ -131,24 +136,34 @@ pub async fn chat(lease: Lease, request: ChatRequest) -> Result<Answer> {
     blocking(move || {
         let tools = render::offered(&request)?;
         let rendered = render::rendered(&lease, &request)?;
-        let format = OutputFormat::detect(lease.facts.template.as_deref());
+        let template = render::template(&lease, !tools.is_empty())?.source();
+        let format = OutputFormat::detect(Some(template));
         let tokenizer = lease.tokenizer()?;
-        let held = constraint::constraint(&request, &tools, &format, tokenizer, &rendered)?;
-        let (grammar, reasoning) = match held {
-            Some(held) => (Some(held.grammar), held.reasoning),
-            None => (None, None),
-        };
+        let prompt = splitter::tail(&rendered);
+        let manner = Manner { output: &format, template, tokenizer, prompt };
         let options = GenerateOptions {
-            grammar,
-            reasoning,
+            grammar: constraint::constraint(&request, &tools, &manner)?,
+            reasoning: Reasoning::of(&format, prompt),
             show: format.visible_tokens().iter().filter_map(|name| tokenizer.id(name)).collect(),
             ..options(&lease, &request.sampling, request.max_tokens, request.stop)
         };
         let splitter = Splitter::new(&format, &tools, &rendered);
         let one_call = request.parallel_tool_calls == Some(false);
         let prompt = Prompt::Rendered(rendered);
+        let held = options.grammar.is_some();
+        let engine = lease.engine()?.clone();
         let answer = Answer::start(lease, prompt, options, splitter, started);
-        let answer = answer.map_err(|error| blaming("messages", error))?;
+        let answer = answer.map_err(|error| match error.param.as_deref() {
+            // The grammar is made of the form and of what the tools take.
+            Some(FORM) if held => match constraint::tool_at_fault(&engine, &tools) {
+                Some((at, problem)) => {
+                    let at = request.tools.iter().position(|tool| *tool == tools[at]).unwrap_or(at);
+                    ApiError::invalid(format!("tools[{at}].function.parameters"), problem)
+                }
+                None => error,
+            },
+            _ => blaming("messages", error),
+        })?;
         Ok(if one_call { answer.with_one_call() } else { answer })
     })
     .await

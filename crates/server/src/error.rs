@@ -112,7 +112,7 @@ impl From<baton_engine::Error> for ApiError {
             Error::NoEmbeddingModel { .. } => (Kind::Invalid, Some("model")),
             Error::Option { name, .. } => (Kind::Invalid, Some(*name)),
             Error::Grammar { .. } | Error::Vocabulary { .. } => {
-                (Kind::Invalid, Some("response_format"))
+                (Kind::Invalid, Some(crate::chat::FORM))
             }
             Error::Text(baton_text::Error::BadStop { .. }) => (Kind::Invalid, Some("stop")),
             Error::Text(_) => (Kind::Invalid, None),

@@ -25,15 +25,14 @@ async fn document_of(call: Call) -> Result<Response> {
 
 /// The document for `routes`.
 pub(crate) fn document(routes: &[Route]) -> Value {
-    let mut generator = generator();
+    let mut schemas = Schemas::new();
     let mut paths: Map<String, Value> = Map::new();
     for route in routes {
         let path = route.path.replace("{*", "{");
         let methods = paths.entry(path).or_insert_with(|| json!({}));
         let method = route.method.as_str().to_ascii_lowercase();
-        methods[method] = operation(route, &mut generator);
+        methods[method] = operation(route, &mut schemas);
     }
-    let schemas = Value::Object(generator.take_definitions(true));
     json!({
         "openapi": "3.1.0",
         "info": {
@@ -43,7 +42,7 @@ pub(crate) fn document(routes: &[Route]) -> Value {
         },
         "paths": paths,
         "components": {
-            "schemas": schemas,
+            "schemas": schemas.definitions(),
             "securitySchemes": {
                 "bearer": { "type": "http", "scheme": "bearer" },
                 "key": { "type": "apiKey", "in": "header", "name": "x-api-key" },
@@ -54,21 +53,42 @@ pub(crate) fn document(routes: &[Route]) -> Value {
     })
 }
 
-fn generator() -> SchemaGenerator {
-    let settings = SchemaSettings::draft2020_12().with(|settings| {
-        settings.definitions_path = SCHEMAS.into();
-        settings.meta_schema = None;
-    });
-    settings.into_generator()
+/// What is taken and what is given differ: a field may be left out of a request if it has a default,
+/// and of a reply if it says nothing.
+struct Schemas {
+    requests: SchemaGenerator,
+    replies: SchemaGenerator,
 }
 
-fn operation(route: &Route, generator: &mut SchemaGenerator) -> Value {
+impl Schemas {
+    fn new() -> Schemas {
+        let settings = SchemaSettings::draft2020_12().with(|settings| {
+            settings.definitions_path = SCHEMAS.into();
+            settings.meta_schema = None;
+        });
+        Schemas {
+            requests: settings.clone().into_generator(),
+            replies: settings.for_serialize().into_generator(),
+        }
+    }
+
+    /// The schemas that have names, each of which is of a request or of a reply.
+    fn definitions(&mut self) -> Value {
+        let mut all = self.requests.take_definitions(true);
+        all.append(&mut self.replies.take_definitions(true));
+        all.into()
+    }
+}
+
+fn operation(route: &Route, schemas: &mut Schemas) -> Value {
     let mut content = Map::new();
     if let Some(schema) = route.response {
-        content.insert("application/json".into(), json!({ "schema": schema(generator) }));
+        content
+            .insert("application/json".into(), json!({ "schema": schema(&mut schemas.replies) }));
     }
     if let Some(stream) = route.stream {
-        content.insert(stream.content_type().into(), json!({ "schema": { "type": "string" } }));
+        // Schemas describe one JSON value; this is a sequence of them.
+        content.insert(stream.content_type().into(), json!({}));
     }
     let mut done = json!({ "description": "Done" });
     if !content.is_empty() {
@@ -89,7 +109,7 @@ fn operation(route: &Route, generator: &mut SchemaGenerator) -> Value {
         operation["parameters"] = parameters.into();
     }
     if let Some(schema) = route.request {
-        let schema = schema(generator);
+        let schema = schema(&mut schemas.requests);
         operation["requestBody"] =
             json!({ "required": true, "content": { "application/json": { "schema": schema } } });
     }

@@ -104,6 +104,11 @@ impl OutputFormat {
         self.is_harmony() || !self.syntax.openings.is_empty()
     }
 
+    /// Whether a call may be the whole answer: JSON with a `name` and `parameters`, without any marker.
+    pub fn calls_bare(&self) -> bool {
+        self.bare
+    }
+
     /// The control tokens, by spelling, that the parser must see: show them with
     /// [`Tokenizer::detokenizer_showing`](crate::Tokenizer::detokenizer_showing). A vocabulary need
     /// not have all of them.
@@ -118,19 +123,20 @@ impl OutputFormat {
 
     /// The texts around the reasoning in the answer to a prompt, of which the end is enough. The
     /// first is `None` where the model is certain to reason: its reasoning, which may be short, ends
-    /// with the second. Nothing if there will be no reasoning.
+    /// with the others, which come one after the other with anything between them. Nothing if there
+    /// will be no reasoning.
     pub fn reasoning_around(
         &self,
         rendered_prompt_tail: &str,
-    ) -> Option<(Option<&'static str>, &'static str)> {
+    ) -> Option<(Option<&'static str>, Vec<&'static str>)> {
         if self.is_harmony() {
-            return Some((None, harmony::FINAL));
+            return Some((None, harmony::FINAL.to_vec()));
         }
         let think = self.think?;
         match self.begin(rendered_prompt_tail) {
             Begin::Text => None,
-            Begin::Reasoning => Some((None, think.close)),
-            Begin::Undecided => Some((Some(think.open), think.close)),
+            Begin::Reasoning => Some((None, vec![think.close])),
+            Begin::Undecided => Some((Some(think.open), vec![think.close])),
         }
     }
 

@@ -69,9 +69,11 @@ def test_calls(client):
 
 
 @pytest.mark.parametrize("choice", [{"type": "any"}, {"type": "tool", "name": "get_weather"}])
-def test_a_model_that_cannot_be_made_to_call_says_so(client, choice):
-    with pytest.raises(anthropic.BadRequestError, match="tool_choice"):
-        say(client, MODEL, tools=[TOOL], tool_choice=choice)
+def test_a_call_can_be_forced(client, choice):
+    answer = say(client, MODEL, tools=[TOOL], tool_choice=choice, max_tokens=200)
+    assert answer.stop_reason == "tool_use"
+    (call,) = answer.content
+    assert call.name == "get_weather" and list(call.input) == ["city"]
 
 
 def test_thoughts_are_apart(client):

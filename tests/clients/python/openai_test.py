@@ -182,9 +182,11 @@ def test_without_tools_a_call_is_text(client):
 
 
 @pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "get_weather"}}])
-def test_a_model_that_cannot_be_made_to_call_says_so(client, choice):
-    with pytest.raises(openai.BadRequestError, match="tool_choice"):
-        chat(client, tools=[WEATHER_TOOL], tool_choice=choice, max_tokens=200)
+def test_a_call_can_be_forced(client, choice):
+    answer = chat(client, MODEL, tools=[WEATHER_TOOL], tool_choice=choice, max_tokens=200).choices[0]
+    assert answer.finish_reason == "tool_calls" and answer.message.content is None
+    (call,) = answer.message.tool_calls
+    assert call.function.name == "get_weather" and list(json.loads(call.function.arguments)) == ["city"]
 
 
 def test_thoughts_are_apart(client):

@@ -38,6 +38,8 @@ one ends at once.";
 
 /// How often Ctrl-C is looked for.
 const WATCH: Duration = Duration::from_millis(100);
+/// At the end, how long models may take to finish the step that they compute.
+const LAST_STEP: Duration = Duration::from_secs(5);
 /// Conversations of full length that a model's cache has room for, if memory allows.
 const CONVERSATIONS: usize = 4;
 /// Threads for what may block: templates, tokenizers, files, downloads.
@@ -188,8 +190,18 @@ async fn serve(
         }
         eprintln_quietly(format_args!("letting running answers finish; Ctrl-C ends at once"));
     };
-    Server::new(models, options).serve(listener, interrupted).await;
+    Server::new(models.clone(), options).serve(listener, interrupted).await;
+    unload(models).await;
     Ok(())
+}
+
+/// Takes the models out of memory. One in the middle of a step cannot be interrupted, and a step may
+/// take long where a model hardly fits into memory: the process then ends without it.
+async fn unload(models: Models) {
+    let unloaded = tokio::task::spawn_blocking(move || drop(models));
+    if tokio::time::timeout(LAST_STEP, unloaded).await.is_err() {
+        tracing::warn!("the last step of a model was not waited for");
+    }
 }
 
 /// Loads the model that was named, which then stays, and its draft model.

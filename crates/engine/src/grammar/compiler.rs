@@ -58,6 +58,7 @@ impl GrammarCompiler {
             })?;
             work.join().unwrap_or_else(|_| Err(limits::error(what, &"it makes the parser panic")))
         })?;
+        let reasoning = reasoning.filter(|_| !matches!(grammar, Grammar::Whole(_)));
         Ok(Constraint::new(matcher, self.vocabulary.clone(), what, reasoning))
     }
 

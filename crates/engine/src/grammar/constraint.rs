@@ -16,15 +16,17 @@ pub struct Reasoning {
     /// What begins it, such as `<think>`, if the model may leave it out. None if it has begun
     /// already.
     pub open: Option<String>,
-    /// What ends it, such as `</think>`.
-    pub close: String,
+    /// What ends it, such as `</think>`: texts that come one after the other, with anything between
+    /// them.
+    pub close: Vec<String>,
 }
 
 impl Reasoning {
     /// That of a model whose answers have this form, behind this prompt; only its end matters.
     pub fn of(format: &OutputFormat, prompt: &str) -> Option<Reasoning> {
         let (open, close) = format.reasoning_around(prompt)?;
-        Some(Reasoning { open: open.map(str::to_owned), close: close.to_owned() })
+        let close = close.into_iter().map(str::to_owned).collect();
+        Some(Reasoning { open: open.map(str::to_owned), close })
     }
 }
 
@@ -47,7 +49,7 @@ enum Stage {
     Open(Vec<u8>, Lead),
     /// Within that text: this much is still to come.
     Opening(Vec<u8>, Lead),
-    /// Before the text after which the grammar counts.
+    /// Before the end of the texts after which the grammar counts.
     Lead(Lead),
     /// Behind it: up to so many bytes of white space may come before what the grammar says.
     Gap(usize),
@@ -68,15 +70,12 @@ impl Constraint {
         what: &'static str,
         reasoning: Option<&Reasoning>,
     ) -> Self {
-        let stage = match reasoning {
-            Some(Reasoning { open, close }) if !close.is_empty() => {
-                let lead = Lead::new(close, vocabulary.clone());
-                match open {
-                    Some(open) if !open.is_empty() => Stage::Open(open.as_bytes().into(), lead),
-                    _ => Stage::Lead(lead),
-                }
-            }
-            _ => Stage::Grammar,
+        let lead = reasoning.and_then(|r| Lead::new(&r.close, vocabulary.clone()));
+        let open = reasoning.and_then(|r| r.open.as_deref()).filter(|open| !open.is_empty());
+        let stage = match (lead, open) {
+            (Some(lead), Some(open)) => Stage::Open(open.as_bytes().into(), lead),
+            (Some(lead), None) => Stage::Lead(lead),
+            (None, _) => Stage::Grammar,
         };
         Constraint { matcher, vocabulary, what, stage, mask: None }
     }

@@ -1,29 +1,100 @@
-//! What comes before a constraint: the reasoning of the model, up to a text that ends it.
+//! What comes before a constraint: the reasoning of the model, up to the texts that end it, which come
+//! one after the other with anything between them.
 //!
-//! The text is looked for in bytes, so it may come in tokens of any size. A token that completes it
-//! and goes on with something else than white space is forbidden: what it begins would have to fit
-//! the grammar, which was not asked yet.
+//! They are looked for in bytes, so they may come in tokens of any size. A token that completes the
+//! last one and goes on with something else than white space is forbidden: what it begins would have
+//! to fit the grammar, which was not asked yet.
 
 use super::mask::TokenMask;
 use super::vocabulary::{MAX_GAP, SharedVocabulary, is_space};
 
-/// Waits for a text.
+/// Waits for texts.
 #[derive(Clone, Debug)]
 pub(super) struct Lead {
+    texts: Vec<Sought>,
+    at: Place,
+    vocabulary: SharedVocabulary,
+}
+
+/// How far a [`Lead`] is.
+#[derive(Clone, Copy, Debug, Default)]
+struct Place {
+    /// The text that it waits for.
+    text: usize,
+    /// How many bytes of it the tokens so far end with.
+    matched: usize,
+}
+
+/// A text that is waited for.
+#[derive(Clone, Debug)]
+struct Sought {
     text: Vec<u8>,
     /// `fallback[n]`: how much of the text still matches when the byte after its first `n + 1`
     /// bytes does not (Knuth, Morris and Pratt).
     fallback: Vec<usize>,
-    /// How many bytes of the text the tokens so far end with.
-    matched: usize,
     /// For each number of matched bytes what may follow, once it was needed.
     masks: Vec<Option<TokenMask>>,
-    vocabulary: SharedVocabulary,
 }
 
 impl Lead {
-    /// Waits for `text`, which must not be empty.
-    pub(super) fn new(text: &str, vocabulary: SharedVocabulary) -> Self {
+    /// Waits for `texts`, one after the other; empty ones are there already. `None` if all are.
+    pub(super) fn new(texts: &[String], vocabulary: SharedVocabulary) -> Option<Self> {
+        let texts = texts.iter().filter(|text| !text.is_empty());
+        let texts: Vec<Sought> = texts.map(|text| Sought::new(text)).collect();
+        (!texts.is_empty()).then(|| Lead { texts, at: Place::default(), vocabulary })
+    }
+
+    /// Makes the mask for where it is now.
+    pub(super) fn prepare(&mut self) {
+        let Place { text, matched } = self.at;
+        if self.texts[text].masks[matched].is_none() {
+            let mut mask = TokenMask::all(self.vocabulary.len());
+            self.vocabulary.ends.iter().for_each(|&end| mask.forbid(end));
+            for id in 0..self.vocabulary.len() as u32 {
+                let bytes = self.vocabulary.bytes(id);
+                if let Ok(rest) = self.advance(bytes)
+                    && !(is_space(rest) && rest.len() <= MAX_GAP)
+                {
+                    mask.forbid(id);
+                }
+            }
+            self.texts[text].masks[matched] = Some(mask);
+        }
+    }
+
+    /// What may follow, once it was prepared: anything but the end of the answer, and tokens that
+    /// reach beyond the last text.
+    pub(super) fn mask(&self) -> Option<&TokenMask> {
+        self.texts[self.at.text].masks[self.at.matched].as_ref()
+    }
+
+    /// Takes a token. If that completes the last text: the bytes of white space after it.
+    pub(super) fn accept(&mut self, token: u32) -> Option<usize> {
+        match self.advance(self.vocabulary.bytes(token)) {
+            Ok(rest) => Some(rest.len()),
+            Err(at) => {
+                self.at = at;
+                None
+            }
+        }
+    }
+
+    /// Reads `bytes` from where it is: what follows the last text if that was completed, or else
+    /// where it is then.
+    fn advance<'a>(&self, mut bytes: &'a [u8]) -> Result<&'a [u8], Place> {
+        let mut at = self.at;
+        while let Some(sought) = self.texts.get(at.text) {
+            match sought.advance(at.matched, bytes) {
+                Ok(rest) => (at, bytes) = (Place { text: at.text + 1, matched: 0 }, rest),
+                Err(matched) => return Err(Place { matched, ..at }),
+            }
+        }
+        Ok(bytes)
+    }
+}
+
+impl Sought {
+    fn new(text: &str) -> Self {
         let text = text.as_bytes().to_vec();
         let mut fallback = vec![0; text.len()];
         let mut matched = 0;
@@ -37,42 +108,7 @@ impl Lead {
             fallback[at] = matched;
         }
         let masks = vec![None; text.len()];
-        Lead { text, fallback, matched: 0, masks, vocabulary }
-    }
-
-    /// Makes the mask for where it is now.
-    pub(super) fn prepare(&mut self) {
-        let matched = self.matched;
-        if self.masks[matched].is_none() {
-            let mut mask = TokenMask::all(self.vocabulary.len());
-            self.vocabulary.ends.iter().for_each(|&end| mask.forbid(end));
-            for id in 0..self.vocabulary.len() as u32 {
-                let bytes = self.vocabulary.bytes(id);
-                if let Ok(rest) = self.advance(matched, bytes)
-                    && !(is_space(rest) && rest.len() <= MAX_GAP)
-                {
-                    mask.forbid(id);
-                }
-            }
-            self.masks[matched] = Some(mask);
-        }
-    }
-
-    /// What may follow, once it was prepared: anything but the end of the answer, and tokens that
-    /// reach beyond the text.
-    pub(super) fn mask(&self) -> Option<&TokenMask> {
-        self.masks[self.matched].as_ref()
-    }
-
-    /// Takes a token. If that completes the text: the bytes of white space after it.
-    pub(super) fn accept(&mut self, token: u32) -> Option<usize> {
-        match self.advance(self.matched, self.vocabulary.bytes(token)) {
-            Ok(rest) => Some(rest.len()),
-            Err(matched) => {
-                self.matched = matched;
-                None
-            }
-        }
+        Sought { text, fallback, masks }
     }
 
     /// Reads `bytes` after `matched` bytes of the text: what follows the text if it was completed,

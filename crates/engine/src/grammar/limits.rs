@@ -56,7 +56,7 @@ pub(super) fn check(grammar: &Grammar) -> Result<()> {
             }
             Ok(())
         }
-        Grammar::Lark(lark) => {
+        Grammar::Lark(lark) | Grammar::Whole(lark) => {
             at_most(what, lark.len(), MAX_LARK, "bytes")?;
             at_most(what, classes(lark), MAX_CLASSES, "character classes")
         }

@@ -13,10 +13,10 @@ const END: u32 = 256;
 /// Another one.
 const STOP: u32 = 257;
 /// A control token that does not.
-const PAD: u32 = 258;
+pub(crate) const PAD: u32 = 258;
 
 /// The bytes, the control tokens above, and `words` from 259 on.
-fn tokenizer(words: &[&str]) -> Tokenizer {
+pub(crate) fn tokenizer(words: &[&str]) -> Tokenizer {
     let mut alphabet: Vec<char> = ('!'..='~').chain('¡'..='¬').chain('®'..='ÿ').collect();
     alphabet.extend((0x100..).filter_map(char::from_u32).take(256 - alphabet.len()));
     let names = ["<|end|>", "<|eot_id|>", "<|pad|>"].iter().chain(words);
@@ -63,7 +63,7 @@ fn lark(lark: &str) -> Grammar {
 }
 
 /// The id of the token that is one byte.
-fn byte(byte: u8) -> u32 {
+pub(crate) fn byte(byte: u8) -> u32 {
     let printable = |byte: u8| matches!(byte, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
     let before = (0..byte).filter(|&b| printable(b) == printable(byte)).count() as u32;
     if printable(byte) { before } else { 188 + before }

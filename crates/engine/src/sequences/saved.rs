@@ -118,7 +118,7 @@ impl Sequences {
         let imported = copied.and_then(|()| self.executor.import_kv(seq, shared, block));
         match imported {
             Ok(()) => self.orphan(seq),
-            Err(_) => self.remove(seq),
+            Err(_) => drop(self.remove(seq)),
         }
         Ok(imported?)
     }

@@ -28,6 +28,8 @@ const HEAD: usize = 32;
 pub struct Successors {
     next: Vec<usize>,
     pieces: Vec<String>,
+    /// Which of the pieces are control tokens.
+    controls: Vec<String>,
     template: Option<String>,
 }
 
@@ -45,7 +47,11 @@ impl Successors {
         }
         let chained = next.iter().filter(|&&byte| byte != END).count();
         assert!(chained == text.len() && next[last] == END, "a byte occurs twice in {text:?}");
-        Successors { next, pieces: Vec::new(), template: Some(CHATML.into()) }
+        Successors::of(next, Vec::new())
+    }
+
+    fn of(next: Vec<usize>, pieces: Vec<String>) -> Self {
+        Successors { next, pieces, controls: Vec::new(), template: Some(CHATML.into()) }
     }
 
     /// A model that answers with these pieces of text, each of which is one token.
@@ -57,7 +63,7 @@ impl Successors {
             last = COMMON + at;
         }
         let pieces = pieces.iter().map(|&piece| piece.to_owned()).collect();
-        Successors { next, pieces, template: Some(CHATML.into()) }
+        Successors::of(next, pieces)
     }
 
     /// A model that writes lines with one `a` and does not end by itself.
@@ -65,7 +71,20 @@ impl Successors {
         let mut next = vec![END; COMMON];
         next[usize::from(b'\n')] = usize::from(b'a');
         next[usize::from(b'a')] = usize::from(b'\n');
-        Successors { next, pieces: Vec::new(), template: Some(CHATML.into()) }
+        Successors::of(next, Vec::new())
+    }
+
+    /// The same with these control tokens, which may be pieces of the answer.
+    #[must_use]
+    pub fn with_controls(mut self, names: &[&str]) -> Self {
+        for name in names {
+            if !self.pieces.iter().any(|piece| piece == name) {
+                self.pieces.push((*name).to_owned());
+                self.next.push(END);
+            }
+            self.controls.push((*name).to_owned());
+        }
+        self
     }
 
     /// The same with another chat template.
@@ -125,6 +144,11 @@ impl Successors {
         assert_eq!(tokens.len(), vocab);
         let mut kinds = vec![1i32; vocab];
         [END_OF_TEXT, START, END].iter().for_each(|&id| kinds[id] = 3);
+        for (kind, piece) in kinds[COMMON..].iter_mut().zip(&self.pieces) {
+            if self.controls.contains(piece) {
+                *kind = 3;
+            }
+        }
         let merges: Strings = ["Q Z"].into_iter().collect();
         let entries: [(&str, Value); 21] = [
             ("general.architecture", "llama".into()),

@@ -6,14 +6,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::blocks::{Content, InMessage};
-use crate::chat::{ChatRequest, Format, Think, ToolChoice as NeutralChoice};
+use crate::chat::{ChatRequest, Format, Think, ToolChoice as NeutralChoice, VOLATILE};
 use crate::fields::{Ignored, Refused};
 use crate::models::KeepAlive;
 use crate::{ApiError, Result};
-
-/// The beginning of a block that Claude Code puts before its instructions. It differs in each
-/// request, and would keep everything behind it from being found in the cache.
-const VOLATILE: &str = "x-anthropic-billing-header";
 
 /// A conversation to be answered.
 #[derive(Deserialize, JsonSchema)]

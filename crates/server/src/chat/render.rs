@@ -1,11 +1,27 @@
 //! From a conversation to the text that the model reads.
 
 use baton_engine::{Message, RenderOptions};
-use serde_json::{Map, Value, json};
+use baton_text::{ChatTemplate, Content};
+use serde_json::{Map, Value};
 
 use super::{ChatRequest, Think, ToolChoice};
 use crate::models::Loaded;
 use crate::{ApiError, Kind, Result};
+
+/// The beginning of a block that Claude Code puts before its instructions, whichever interface they come
+/// by. It differs in each request, and would keep everything behind it from being found in the cache.
+pub const VOLATILE: &str = "x-anthropic-billing-header";
+
+/// The chat template for a conversation with or without tools.
+///
+/// # Errors
+/// If the model has none.
+pub fn template(loaded: &Loaded, tools: bool) -> Result<&ChatTemplate> {
+    loaded.engine()?.traits().templates.choose(tools).map_err(|error| ApiError {
+        param: Some("model".into()),
+        ..ApiError::new(Kind::Invalid, format!("{} cannot chat: {error}", loaded.name))
+    })
+}
 
 /// The conversation as the model's chat template writes it, with messages guarded against being
 /// read as control tokens.
@@ -16,24 +32,22 @@ pub fn rendered(loaded: &Loaded, request: &ChatRequest) -> Result<String> {
     if request.messages.is_empty() {
         return Err(ApiError::invalid("messages", "messages is empty; there must be at least one"));
     }
-    let engine = loaded.engine()?;
     let tools = offered(request)?;
-    let templates = &engine.traits().templates;
-    let template = templates.choose(!tools.is_empty()).map_err(|error| ApiError {
-        param: Some("model".into()),
-        ..ApiError::new(Kind::Invalid, format!("{} cannot chat: {error}", loaded.name))
-    })?;
-    let tokenizer = engine.tokenizer()?;
-    let mut messages = for_template(&request.messages);
+    let template = template(loaded, !tools.is_empty())?;
+    let tokenizer = loaded.tokenizer()?;
+    let mut messages = request.messages.clone();
+    without_volatile(&mut messages);
     if let Some(system) = &loaded.facts.defaults.system
-        && messages.iter().all(|message| message.role != "system")
+        && messages.iter().all(|message| !matches!(&*message.role, "system" | "developer"))
     {
         messages.insert(0, Message::system(system));
     }
+    let tools = (!tools.is_empty()).then_some(Value::Array(tools));
+    let messages = template.normalize_messages(&messages, tools.as_ref());
     let guarded: Vec<Message> = messages.iter().map(|m| tokenizer.guard(m)).collect();
     let options = RenderOptions {
         add_generation_prompt: !request.continue_last,
-        tools: (!tools.is_empty()).then(|| guarded_value(tokenizer, Value::Array(tools))),
+        tools: tools.map(|tools| guarded_value(tokenizer, tools)),
         extra: variables(request),
         now: None,
     };
@@ -90,43 +104,22 @@ fn variables(request: &ChatRequest) -> Map<String, Value> {
     variables
 }
 
-/// Messages as templates expect them, which is not quite as interfaces send them.
-fn for_template(messages: &[Message]) -> Vec<Message> {
-    let mut messages = messages.to_vec();
-    let mut names: Vec<(String, String)> = Vec::new();
-    for message in &mut messages {
-        if message.role == "developer" {
-            message.role = "system".into();
+/// Takes the block that differs each time from the beginning of the instructions.
+fn without_volatile(messages: &mut [Message]) {
+    let mut system = messages.iter_mut().filter(|message| message.role == "system");
+    let Some(content) = system.next().and_then(|message| message.content.as_mut()) else { return };
+    let volatile = |text: &str| text.trim_start().starts_with(VOLATILE);
+    match content {
+        Content::Text(text) if volatile(text) => {
+            let rest = text.trim_start().split_once('\n').map_or("", |(_, rest)| rest);
+            *text = rest.trim_start().to_owned();
         }
-        if let Some(Value::Array(calls)) = message.extra.get_mut("tool_calls") {
-            for call in calls {
-                arguments_as_object(call);
-                if let (Some(id), Some(name)) =
-                    (call["id"].as_str(), call["function"]["name"].as_str())
-                {
-                    names.push((id.to_owned(), name.to_owned()));
-                }
+        Content::Parts(parts) => {
+            if parts.first().and_then(|part| part["text"].as_str()).is_some_and(volatile) {
+                parts.remove(0);
             }
         }
-        // Some templates name the tool that a result is of, and some clients do not.
-        if message.role == "tool" && !message.extra.contains_key("name") {
-            let id = message.extra.get("tool_call_id").and_then(Value::as_str);
-            let known = names.iter().rev().find(|(known, _)| Some(known.as_str()) == id);
-            if let Some((_, name)) = known {
-                message.extra.insert("name".into(), name.as_str().into());
-            }
-        }
-    }
-    messages
-}
-
-/// Interfaces send the arguments of a call as a string; templates write them as an object.
-fn arguments_as_object(call: &mut Value) {
-    let arguments = &mut call["function"]["arguments"];
-    if let Some(Ok(object @ Value::Object(_))) = arguments.as_str().map(serde_json::from_str) {
-        *arguments = object;
-    } else if arguments.as_str().is_some_and(|text| text.trim().is_empty()) {
-        *arguments = json!({});
+        Content::Text(_) => {}
     }
 }
 
@@ -158,41 +151,30 @@ fn refused(error: baton_text::Error) -> ApiError {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
-    fn messages(value: Value) -> Vec<Message> {
-        serde_json::from_value(value).unwrap()
-    }
-
     #[test]
-    fn messages_take_the_form_that_templates_expect() {
-        let call = |arguments: Value| {
-            json!([{ "id": "c1", "type": "function",
-                "function": { "name": "add", "arguments": arguments } }])
-        };
-        let given = messages(json!([
-            { "role": "developer", "content": "Be brief." },
-            { "role": "assistant", "content": null, "tool_calls": call("{\"a\": 1}".into()) },
-            { "role": "tool", "tool_call_id": "c1", "content": "2" },
-            { "role": "tool", "tool_call_id": "c2", "content": "?" },
-        ]));
-        let expected = messages(json!([
-            { "role": "system", "content": "Be brief." },
-            { "role": "assistant", "content": null, "tool_calls": call(json!({ "a": 1 })) },
-            { "role": "tool", "tool_call_id": "c1", "content": "2", "name": "add" },
-            { "role": "tool", "tool_call_id": "c2", "content": "?" },
-        ]));
-        assert_eq!(for_template(&given), expected);
-    }
-
-    #[test]
-    fn arguments_that_are_no_object_stay_as_they_are() {
-        for (given, expected) in
-            [("[1]", json!("[1]")), ("{\"a\":", json!("{\"a\":")), ("", json!({}))]
-        {
-            let mut call = json!({ "function": { "arguments": given } });
-            arguments_as_object(&mut call);
-            assert_eq!(call["function"]["arguments"], expected);
+    fn a_block_that_differs_each_time_is_taken_from_the_instructions() {
+        let line = "x-anthropic-billing-header: cch=1;";
+        let part = |text: &str| json!({ "type": "text", "text": text });
+        let cases = [
+            (json!(format!("{line}\n\nBe brief.\nPlease.")), json!("Be brief.\nPlease.")),
+            (json!(line), json!("")),
+            (json!([part(line), part("Be brief.")]), json!([part("Be brief.")])),
+            (json!(format!("Be brief. {line}")), json!(format!("Be brief. {line}"))),
+            (json!([part("Be brief."), part(line)]), json!([part("Be brief."), part(line)])),
+        ];
+        for (given, expected) in cases {
+            let messages = |content: Value| -> Vec<Message> {
+                let user = json!({ "role": "user", "content": line });
+                serde_json::from_value(json!([{ "role": "system", "content": content }, user]))
+                    .unwrap()
+            };
+            let mut changed = messages(given);
+            without_volatile(&mut changed);
+            assert_eq!(changed, messages(expected));
         }
     }
 

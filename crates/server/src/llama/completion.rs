@@ -164,7 +164,13 @@ pub(super) async fn completion(call: Call) -> Result<Response> {
     let model = models.usual(request.model.as_deref()).await?;
     let lease = models.lease(&model, request.keep_alive).await?;
     let stream = request.stream;
-    let answer = chat::complete(lease, request.neutral()).await?;
+    let answer =
+        chat::complete(lease, request.neutral()).await.map_err(|error| match error.param {
+            Some(param) if param == chat::FORM => {
+                ApiError { param: Some("json_schema".into()), ..error }
+            }
+            param => ApiError { param, ..error },
+        })?;
     if stream {
         let pieces = Pieces { model, probabilities: Vec::new() };
         return Ok(stream::reply(Stream::Events, vec![answer], pieces));

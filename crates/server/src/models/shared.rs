@@ -60,7 +60,10 @@ impl Shared {
                 Ok(self.store.catalog().get(&name).map_or(name, |entry| entry.name.clone()))
             }
             Some(reference) => Ok(reference.to_string()),
-            None => Err(ApiError::new(Kind::NoModel, format!("model {name:?} not found"))),
+            None => {
+                let message = format!("model {name:?} not found");
+                Err(ApiError { kind: Kind::NoModel, message, param: Some("model".into()) })
+            }
         }
     }
 

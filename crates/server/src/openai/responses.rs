@@ -27,6 +27,16 @@ pub(super) struct Answer {
     output: Vec<serde_json::Value>,
 }
 
+/// Names the field at fault as this interface does.
+fn in_own_words(error: ApiError) -> ApiError {
+    let param = error.param.map(|param| match param.as_str() {
+        chat::FORM => "text.format".to_owned(),
+        "messages" => "input".to_owned(),
+        _ => param.replace(".function.", "."),
+    });
+    ApiError { param, ..error }
+}
+
 /// Answers a conversation.
 pub(super) async fn handle(call: Call) -> Result<Response> {
     let request: Request = call.json()?;
@@ -36,7 +46,7 @@ pub(super) async fn handle(call: Call) -> Result<Response> {
     let request = request.neutral()?;
     let logprobs = request.sampling.logprobs.is_some();
     let lease = call.state.models.lease(&model, keep_alive).await?;
-    let mut answer = chat::chat(lease, request).await?;
+    let mut answer = chat::chat(lease, request).await.map_err(in_own_words)?;
     let mut script = ResponseScript::new(echo, logprobs);
     if streams {
         return Ok(stream::reply(Stream::Events, vec![answer], script));

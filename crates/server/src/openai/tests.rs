@@ -1,9 +1,11 @@
+mod calls;
 mod chat;
 mod completions;
 mod content;
 mod models;
 mod responses;
 
+use baton_models::testing::CHATML;
 use serde_json::{Value, json};
 
 use crate::Models;
@@ -15,6 +17,12 @@ async fn chat(models: &Models, more: Value) -> Reply {
 
 async fn complete(models: &Models, body: Value) -> Reply {
     ask(models, "POST", "/v1/completions", body).await
+}
+
+/// CHATML that shows the names of tools, and signs of how models write.
+fn tooled(signs: &str) -> String {
+    let tools = "{% for tool in tools or [] %}{{ tool.function.name }}{% endfor %}";
+    format!("{tools}{CHATML}{{# {signs} #}}")
 }
 
 /// The chunks of a stream that ends as it should.

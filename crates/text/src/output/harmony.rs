@@ -15,8 +15,8 @@ const MARKERS: [&str; 7] =
     [CHANNEL, MESSAGE, START, CONSTRAIN, "<|end|>", "<|call|>", "<|return|>"];
 /// The tokens that must be seen; those that end an answer need not.
 pub(super) const VISIBLE: &[&str] = &[CHANNEL, MESSAGE, START, CONSTRAIN, "<|end|>"];
-/// What comes before the answer that the user sees.
-pub(super) const FINAL: &str = "<|channel|>final<|message|>";
+/// What comes before the answer that the user sees, with anything between the two.
+pub(super) const FINAL: [&str; 2] = ["<|channel|>final", MESSAGE];
 const LONGEST_HEADER: usize = 512;
 
 /// Reads a stream of characters in this format.

@@ -37,6 +37,11 @@ fn gemma(text: &str) -> Option<Call> {
         return None;
     }
     let name = literals.name(&['.', '-', ':'])?;
+    // What a grammar has it write is JSON.
+    let rest = literals.rest().trim_start();
+    if let Some(arguments) = rest.starts_with('{').then(|| arguments_object(rest)).flatten() {
+        return Some(Call { name: name.to_owned(), arguments });
+    }
     if !literals.eat("{") {
         return None;
     }

@@ -3,7 +3,7 @@
 use super::*;
 
 fn reasoning(open: Option<&str>, close: &str) -> Reasoning {
-    Reasoning { open: open.map(str::to_owned), close: close.to_owned() }
+    Reasoning { open: open.map(str::to_owned), close: vec![close.to_owned()] }
 }
 
 fn think(open: Option<&str>) -> Reasoning {
@@ -99,4 +99,27 @@ fn the_model_may_reason_or_not() {
     let mut constraint = begin();
     constraint.accept(first).unwrap();
     assert!(!constraint.mask().unwrap().allows(byte(b'a')), "what was begun goes on");
+}
+
+#[test]
+fn the_reasoning_may_end_with_texts_one_after_the_other() {
+    let words = ["<c>", "final", " <as>json", "<m>", "inal<m>"];
+    let [channel, name, form, message, both] = [259, 260, 261, 262, 263];
+    let compiler = compiler_of(&tokenizer(&words));
+    let close = ["<c>final", "", "<m>"].map(str::to_owned).to_vec();
+    let reasoning = Reasoning { open: None, close };
+    for tokens in [
+        &[byte(b'x'), message, channel, name, message][..],
+        &[channel, byte(b'x'), message, channel, name, form, message],
+        &[channel, byte(b'f'), both],
+    ] {
+        let mut constraint = compiler.compile(&regex("a+!"), Some(&reasoning)).unwrap();
+        for &token in tokens {
+            let mask = constraint.mask().unwrap();
+            assert!(mask.allows(token) && !mask.allows(END), "{token} of {tokens:?}");
+            constraint.accept(token).unwrap();
+        }
+        assert!(!constraint.mask().unwrap().allows(byte(b'x')), "{tokens:?}");
+        assert_eq!(follow(&mut constraint, "aa!"), (3, true));
+    }
 }

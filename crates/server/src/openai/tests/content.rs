@@ -1,28 +1,28 @@
 //! Thoughts, calls and forms of answers.
 
-use baton_models::testing::{CHATML, Successors};
+use baton_models::testing::Successors;
 use serde_json::{Value, json};
 
-use super::{chat, chunks, complete, deltas, hello, refused, with};
+use super::{chat, chunks, complete, deltas, hello, refused, tooled, with};
 use crate::testing::{ANSWER, Home, ask};
 
 /// CHATML that shows how tools are called, and how the model thinks.
-fn hermes() -> String {
-    format!("{CHATML}{{# <tool_call> <think> </think> #}}")
+pub(super) fn hermes() -> String {
+    tooled("<tool_call> <think> </think>")
 }
 
 /// The same of a model that does not think.
-fn thoughtless() -> String {
-    format!("{CHATML}{{# <tool_call> #}}")
+pub(super) fn thoughtless() -> String {
+    tooled("<tool_call>")
 }
 
-fn weather() -> Value {
+pub(super) fn weather() -> Value {
     json!({ "type": "function", "function": { "name": "weather", "parameters": {
         "type": "object", "properties": { "city": { "enum": ["Paris"] } }, "required": ["city"],
         "additionalProperties": false } } })
 }
 
-const CALL: &[&str] = &[
+pub(super) const CALL: &[&str] = &[
     "<tool_call>",
     "\n{\"name\": \"weather\", ",
     "\"arguments\": {\"city\": ",
@@ -139,30 +139,6 @@ async fn an_answer_takes_the_form_that_was_asked_for() {
 }
 
 #[tokio::test]
-async fn a_call_can_be_forced() {
-    let home = Home::new();
-    let models = home.models().await;
-    home.give(&models, "sayer", &Successors::answering(ANSWER).with_template(&thoughtless())).await;
-    let named = json!({ "type": "function", "function": { "name": "weather" } });
-    for choice in [json!("required"), named] {
-        let more = json!({ "tools": [weather()], "tool_choice": choice, "temperature": 0 });
-        let body = with(hello("sayer"), more);
-        let reply = ask(&models, "POST", "/v1/chat/completions", body).await.json();
-        let call = &reply["choices"][0]["message"]["tool_calls"][0]["function"];
-        assert_eq!(call["name"], "weather");
-        let arguments = call["arguments"].as_str().unwrap();
-        assert_eq!(serde_json::from_str::<Value>(arguments).unwrap(), json!({ "city": "Paris" }));
-    }
-    // Nothing is known of how `sky` would call.
-    let more = json!({ "tools": [weather()], "tool_choice": "required" });
-    refused(&chat(&models, more).await, 400, "tool_choice");
-    refused(&chat(&models, json!({ "tool_choice": "required" })).await, 400, "tool_choice");
-    let unknown = json!({ "type": "function", "function": { "name": "other" } });
-    let more = json!({ "tools": [weather()], "tool_choice": unknown });
-    refused(&chat(&models, more).await, 400, "tool_choice");
-}
-
-#[tokio::test]
 async fn the_form_counts_from_the_end_of_the_thoughts() {
     let home = Home::new();
     let models = home.models().await;
@@ -192,47 +168,16 @@ async fn text_comes_in_pieces_also_where_tools_are() {
 }
 
 #[tokio::test]
-async fn there_may_be_many_tools() {
+async fn stop_strings_count_from_the_end_of_the_thoughts() {
     let home = Home::new();
     let models = home.models().await;
-    home.give(&models, "sayer", &Successors::answering(ANSWER).with_template(&thoughtless())).await;
-    let tool = |n: usize| {
-        let text = json!({ "type": "string", "maxLength": 4000 });
-        let parameters = json!({ "type": "object", "required": ["a"],
-            "properties": { "a": { "const": n }, "b": text } });
-        let name = format!("tool_{n}");
-        json!({ "type": "function", "function": { "name": name, "parameters": parameters } })
-    };
-    let tools: Vec<Value> = (0..80).map(tool).collect();
-    // The model has nothing to say, so it fills the text of one with spaces until its limit.
-    let more = json!({ "tools": tools, "tool_choice": "required", "temperature": 0,
-        "max_tokens": 80 });
-    let body = with(hello("sayer"), more);
-    let reply = ask(&models, "POST", "/v1/chat/completions", body).await.json();
-    let choice = &reply["choices"][0];
-    let text = choice["message"]["content"].as_str().unwrap();
-    assert!(text.starts_with("<tool_call>\n{\"name\": \"tool_"), "{choice}");
-    assert_eq!(choice["finish_reason"], "length");
-}
-
-#[tokio::test]
-async fn only_one_call_is_made_where_more_are_not_wanted() {
-    let home = Home::new();
-    let models = home.models().await;
-    // Each piece is a token of its own, so the second call has other pieces than the first.
-    let second = [
-        "<tool_call>\n{\"name\": ",
-        "\"weather\", \"arguments\": {\"city\":\"Paris\"}}",
-        "\n</tool_call>",
-    ];
-    let pieces = [CALL, &["\n\n"], &second].concat();
-    home.give(&models, "caller", &Successors::speaking(&pieces).with_template(&hermes())).await;
-    for (parallel, calls) in [(true, 2), (false, 1)] {
-        let more = json!({ "tools": [weather()], "parallel_tool_calls": parallel });
-        let body = with(hello("caller"), more);
+    let model = Successors::speaking(&["<think>", "\nHm.\n", "</think>", "\n\n", "Yes."]);
+    home.give(&models, "thinker", &model.with_template(&hermes())).await;
+    for (stop, answer) in [("Hm", "Yes."), ("\n", ""), ("es", "Y")] {
+        let body = with(hello("thinker"), json!({ "stop": stop }));
         let reply = ask(&models, "POST", "/v1/chat/completions", body).await.json();
-        let choice = &reply["choices"][0];
-        assert_eq!(choice["message"]["tool_calls"].as_array().unwrap().len(), calls);
-        assert_eq!(choice["finish_reason"], "tool_calls");
+        let message = &reply["choices"][0]["message"];
+        assert_eq!(message["reasoning"], "Hm.", "{stop:?}");
+        assert_eq!(message["content"].as_str().unwrap_or_default(), answer, "{stop:?}");
     }
 }

@@ -68,7 +68,7 @@ async fn a_response_does_not_go_on_from_what_is_not_kept() {
         (json!({ "truncation": "auto" }), "truncation"),
         (json!({ "tools": [{ "type": "web_search" }] }), "tools[0].type"),
         (json!({ "input": [{ "type": "item_reference", "id": "x" }] }), "input[0].type"),
-        (json!({ "input": [] }), "messages"),
+        (json!({ "input": [] }), "input"),
     ] {
         let body = with(json!({ "model": "sky", "input": "Hello" }), more);
         refused(&ask(&models, "POST", "/v1/responses", body).await, 400, param);
