@@ -77,6 +77,35 @@ fn quantized_weights() {
     }
 }
 
+/// A token's logits have the same bits whatever it came with: after a long prompt in one piece, the rest of
+/// one that was cached, guesses that were checked together, or single steps.
+#[test]
+fn a_text_may_be_cut_anywhere() {
+    let tiny = Tiny { window: Some(300), layers: 2, sinks: true, ..Tiny::default() };
+    let graph = tiny.graph().unwrap();
+    let weights = random_weights(&graph, 3);
+    let tokens = random_tokens(700, tiny.vocab, 4);
+    let limits = Limits { context: 800, kv_tokens: 800, batch_tokens: 512 };
+    for isa in Isa::available() {
+        let options = CpuOptions { isa: Some(isa), ..CpuOptions::default() };
+        let cpu = Cpu::new(options).unwrap();
+        let logits = |cuts: &[usize]| {
+            let mut executor = cpu.compile(&graph, &weights, limits).unwrap();
+            let mut last = Vec::new();
+            for end in cuts {
+                let start = executor.len(SeqId(0));
+                let batch = Batch::one(SeqId(0), tokens[start..*end].to_vec(), Rows::Last);
+                last = executor.forward(&batch).unwrap().values;
+            }
+            last
+        };
+        let expected = logits(&[350, 700]);
+        for cuts in [&[300, 600, 692, 700][..], &[511, 697, 698, 699, 700], &[255, 257, 699, 700]] {
+            assert!(logits(cuts) == expected, "{isa}, cut at {cuts:?}");
+        }
+    }
+}
+
 /// A sequence so long that decoding splits it: the same bits on any number of threads, and what the
 /// reference computes.
 #[test]

@@ -2,15 +2,14 @@
 //!
 //! A task is a block of one sequence's tokens with one key-value head. Where there are few new
 //! tokens and many old ones, as in decoding, the old ones are split too and the parts joined
-//! afterwards. How depends on the lengths alone, so that results do not depend on the number of
-//! threads.
+//! afterwards, as they are where one task does them all.
 
 use std::ops::Range;
 
 use super::spans::{Span, Spans};
 use crate::arena::Slots;
 use crate::disjoint::Disjoint;
-use crate::kernels::attention::{Source, Sums, Tile, attend};
+use crate::kernels::attention::{self, Source, Sums, Tile, attend};
 use crate::kv::{KvPages, NewRows, PAGE, padded};
 use crate::plan::AttentionStep;
 use crate::pool::Pool;
@@ -19,10 +18,6 @@ use crate::pool::Pool;
 const BLOCK_ROWS: usize = 48;
 /// Most new tokens of a sequence whose old ones are split.
 const SPLIT_TOKENS: usize = 8;
-/// Pages of one part.
-const SPLIT_PAGES: usize = 4;
-/// Most parts.
-const MAX_PARTS: usize = 32;
 /// Query rows times positions below which waking a thread costs more than it saves.
 const MIN_SHARED: usize = 512;
 
@@ -76,8 +71,7 @@ impl AttentionBuffers {
                 let seen = step.scoring.visible(position + first, end).start
                     ..step.scoring.visible(position + tokens.end - 1, end).end;
                 let pages = seen.start / PAGE..seen.end.div_ceil(PAGE);
-                let each = SPLIT_PAGES.max(pages.len().div_ceil(MAX_PARTS));
-                let split = span.tokens <= SPLIT_TOKENS && pages.len() > each;
+                let split = span.tokens <= SPLIT_TOKENS && attention::parts(&pages).count() > 1;
                 for kv_head in 0..step.kv_heads {
                     let (span, tokens) = (index, tokens.clone());
                     if !split {
@@ -86,8 +80,7 @@ impl AttentionBuffers {
                         continue;
                     }
                     let first_part = parts;
-                    for start in pages.clone().step_by(each) {
-                        let pages = start..(start + each).min(pages.end);
+                    for pages in attention::parts(&pages) {
                         let (tokens, part) = (tokens.clone(), Some(parts));
                         self.tasks.push(Task { span, kv_head, tokens, pages, part });
                         parts += 1;
@@ -198,15 +191,12 @@ impl Layer<'_> {
         let heads = task.kv_head * group..(task.kv_head + 1) * group;
         let first_row = span.row + task.tokens.start;
         let position = span.position + task.tokens.start;
-        let seen = step.scoring.visible(position, span.end()).start;
         let source = match step.layer {
             Some(layer) => {
                 Source::Pages { kv: self.kv, layer: self.kv.layer(layer), table: spans.table(span) }
             }
             None => Source::Rows { new: self.new, first: span.row },
         };
-        // The sink counts once: with the part that has the first page.
-        let has_sink = !step.sinks.is_empty() && task.pages.start == seen / PAGE;
         let tile = Tile {
             scoring: step.scoring,
             source,
@@ -219,7 +209,8 @@ impl Layer<'_> {
             group: *group,
             queries: &self.queries[first_row * step.q.stride + heads.start * step.head_dim..],
             query_stride: step.q.stride,
-            sinks: has_sink.then(|| &step.sinks[heads.clone()]),
+            sinks: self.sinks(task.kv_head),
+            is_part: task.part.is_some(),
         };
         attend(pool.isa(), &tile, |sums| match task.part {
             None => self.store(span, task.kv_head, &task.tokens, sums),
@@ -275,21 +266,24 @@ impl Layer<'_> {
             part(at..at + 1)[0]
         };
         for row in 0..rows {
-            let max = join.parts.clone().map(|i| number(i, row)).fold(f32::NEG_INFINITY, f32::max);
             let out = self.head_out(span, join.kv_head, &join.tokens, row);
             out.fill(0.0);
-            let mut total = 0.0;
+            let mut so_far = attention::start(self.sinks(join.kv_head), row % self.group);
             for index in join.parts.clone() {
-                let factor = match number(index, row) {
-                    f32::NEG_INFINITY => 0.0,
-                    own => (own - max).exp(),
-                };
-                total += factor * number(index, rows + row);
+                let own = (number(index, row), number(index, rows + row));
                 let start = index * self.part_len + 2 * rows + row * stride;
-                let values = part(start..start + dim);
-                out.iter_mut().zip(values).for_each(|(out, value)| *out += factor * value);
+                attention::join(&mut so_far, out, own, part(start..start + dim));
             }
-            out.iter_mut().for_each(|out| *out /= total);
+            let factor = 1.0 / so_far.1;
+            out.iter_mut().for_each(|out| *out *= factor);
+        }
+    }
+
+    /// Logits of the sinks of a key-value head's query heads; empty if there are none.
+    fn sinks(&self, kv_head: usize) -> &[f32] {
+        match &self.step.sinks[..] {
+            [] => &[],
+            sinks => &sinks[kv_head * self.group..(kv_head + 1) * self.group],
         }
     }
 }

@@ -1,6 +1,10 @@
 //! Attention of a block of queries over keys and values, with the softmax computed page by page
 //! (Milakov and Gimelshein 2018, arXiv:1805.02867): no score matrix is ever stored.
 //!
+//! Pages are taken in parts of [`PART_PAGES`], each summed up by itself and then [joined](join) in order.
+//! The boundaries are the same for all tokens, so that a token's result depends neither on which
+//! tokens it came with nor on whether other threads did some of the parts.
+//!
 //! All query heads that share a key-value head are rows of one block, so that keys and values are
 //! read once for them.
 
@@ -18,6 +22,16 @@ use products::{accumulate, scores, widen};
 
 /// From this many rows on, a page is widened to f32 once instead of at each use.
 const WIDEN_ROWS: usize = 8;
+
+/// Pages of a part.
+pub(crate) const PART_PAGES: usize = 4;
+
+/// The parts that some pages are in, each cut to those pages.
+pub(crate) fn parts(pages: &Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
+    let (first, last) = (pages.start, pages.end);
+    (first / PART_PAGES..last.div_ceil(PART_PAGES))
+        .map(move |part| (part * PART_PAGES).max(first)..((part + 1) * PART_PAGES).min(last))
+}
 
 /// How scores are made and which of them count.
 #[derive(Clone, Copy, Debug)]
@@ -79,8 +93,10 @@ pub(crate) struct Tile<'a> {
     /// The first token's queries for the head, side by side; further tokens follow by the stride.
     pub(crate) queries: &'a [f32],
     pub(crate) query_stride: usize,
-    /// Logits of the heads' sinks, if any and if they belong to this part of the pages.
-    pub(crate) sinks: Option<&'a [f32]>,
+    /// Logits of the heads' sinks; empty if there are none.
+    pub(crate) sinks: &'a [f32],
+    /// Whether the pages are one part, which is to be joined with others later.
+    pub(crate) is_part: bool,
 }
 
 /// Softmax-weighted sums as far as they are computed: rows are `token * group + head`.
@@ -94,9 +110,49 @@ pub(crate) struct Sums {
     pub(crate) values: Vec<f32>,
 }
 
+impl Sums {
+    /// Those of nothing, for so many rows.
+    fn clear(&mut self, rows: usize, stride: usize) {
+        self.max.clear();
+        self.max.resize(rows, f32::NEG_INFINITY);
+        self.total.clear();
+        self.total.resize(rows, 0.0);
+        self.values.clear();
+        self.values.resize(rows * stride, 0.0);
+    }
+}
+
+/// A row's sums as far as its parts are joined: the greatest score and the total of the exponentials.
+/// A head's sink is a score of its own whose value is zero.
+pub(crate) fn start(sinks: &[f32], head: usize) -> (f32, f32) {
+    sinks.get(head).map_or((f32::NEG_INFINITY, 0.0), |&sink| (sink, 1.0))
+}
+
+/// Adds the sums of a row's next part to those of the parts before.
+pub(crate) fn join(
+    (max, total): &mut (f32, f32),
+    values: &mut [f32],
+    (part_max, part_total): (f32, f32),
+    part: &[f32],
+) {
+    // The row sees nothing of that part.
+    if part_max == f32::NEG_INFINITY {
+        return;
+    }
+    let new = max.max(part_max);
+    let before = if *max == f32::NEG_INFINITY { 0.0 } else { (*max - new).exp() };
+    let factor = (part_max - new).exp();
+    *total = *total * before + part_total * factor;
+    *max = new;
+    for (value, part) in values.iter_mut().zip(part) {
+        *value = *value * before + part * factor;
+    }
+}
+
 #[derive(Default)]
 struct Scratch {
     sums: Sums,
+    joined: Sums,
     queries: Vec<f32>,
     scores: Vec<f32>,
     keys: Vec<f32>,
@@ -112,11 +168,8 @@ pub(crate) fn attend<R>(isa: Isa, tile: &Tile<'_>, finish: impl FnOnce(&Sums) ->
     let rows = tile.tokens * tile.group;
     let (dim, stride) = (tile.head_dim, padded(tile.head_dim));
     SCRATCH.with_borrow_mut(|scratch| {
-        let Scratch { sums, queries, scores, keys, values } = scratch;
+        let Scratch { sums, joined, queries, scores, keys, values } = scratch;
         for (buffer, len) in [
-            (&mut sums.max, rows),
-            (&mut sums.total, rows),
-            (&mut sums.values, rows * stride),
             (&mut *queries, rows * dim),
             (&mut *scores, rows * PAGE),
             (&mut *keys, dim * PAGE),
@@ -124,30 +177,37 @@ pub(crate) fn attend<R>(isa: Isa, tile: &Tile<'_>, finish: impl FnOnce(&Sums) ->
         ] {
             buffer.resize(len, 0.0);
         }
-        sums.values.fill(0.0);
-        match tile.sinks {
-            // A sink is a score of its own whose value is zero.
-            Some(sinks) => {
-                sums.max.chunks_exact_mut(tile.group).for_each(|max| max.copy_from_slice(sinks));
-                sums.total.fill(1.0);
-            }
-            None => {
-                sums.max.fill(f32::NEG_INFINITY);
-                sums.total.fill(0.0);
-            }
-        }
         for token in 0..tile.tokens {
             let from = &tile.queries[token * tile.query_stride..][..tile.group * dim];
             let to = &mut queries[token * tile.group * dim..][..tile.group * dim];
             to.iter_mut().zip(from).for_each(|(to, from)| *to = from * tile.scoring.scale);
         }
-        dispatch(isa, Attend { tile, sums, queries, scores, keys, values });
-        finish(sums)
+        joined.clear(rows, stride);
+        for row in 0..rows {
+            (joined.max[row], joined.total[row]) = start(tile.sinks, row % tile.group);
+        }
+        for pages in parts(&tile.pages) {
+            sums.clear(rows, stride);
+            dispatch(isa, Attend { tile, pages, sums, queries, scores, keys, values });
+            if tile.is_part {
+                return finish(sums);
+            }
+            for row in 0..rows {
+                let mut so_far = (joined.max[row], joined.total[row]);
+                let part = (sums.max[row], sums.total[row]);
+                let range = row * stride..(row + 1) * stride;
+                let values = &mut joined.values[range.clone()];
+                join(&mut so_far, values, part, &sums.values[range]);
+                (joined.max[row], joined.total[row]) = so_far;
+            }
+        }
+        finish(joined)
     })
 }
 
 struct Attend<'a> {
     tile: &'a Tile<'a>,
+    pages: Range<usize>,
     sums: &'a mut Sums,
     queries: &'a [f32],
     scores: &'a mut [f32],
@@ -160,13 +220,13 @@ impl Kernel for Attend<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Attend { tile, sums, queries, scores: score, keys, values } = self;
+        let Attend { tile, pages, sums, queries, scores: score, keys, values } = self;
         let Tile { scoring, tokens, group, position, .. } = *tile;
         let stride = padded(tile.head_dim);
         let rows = tokens * group;
         let seen = scoring.visible(position, tile.end).start
             ..scoring.visible(position + tokens - 1, tile.end).end;
-        for index in tile.pages.clone() {
+        for index in pages {
             let start = index * PAGE;
             // Within the page: tokens that some row sees, and whole vectors around them.
             let first = seen.start.saturating_sub(start).min(PAGE);
