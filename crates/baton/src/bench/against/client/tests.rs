@@ -68,8 +68,9 @@ fn a_stream_is_timed_and_counted() {
     assert_eq!(client.model(), "first");
     let answer = client.ask("one two three", 4).unwrap();
     assert_eq!((answer.prompt_tokens, answer.tokens), (4, 4));
+    // Whoever is kept from reading may see the first word late, but never the last early.
     assert!(answer.first >= Duration::from_millis(60), "{answer:?}");
-    assert!(answer.last - answer.first >= Duration::from_millis(60), "{answer:?}");
+    assert!(answer.last >= Duration::from_millis(120), "{answer:?}");
 }
 
 #[test]
