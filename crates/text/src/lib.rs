@@ -11,6 +11,7 @@
 mod detokenizer;
 mod error;
 mod guard;
+mod needle;
 mod output;
 mod stop;
 mod template;
@@ -18,6 +19,7 @@ mod tokenizer;
 
 pub use detokenizer::Detokenizer;
 pub use error::{Error, Result};
+pub use needle::Needle;
 pub use output::{OutputFormat, OutputParser, ParserOptions, Piece};
 pub use stop::{Emit, StopStrings};
 pub use template::{ChatTemplate, ChatTemplates, Content, Message, RenderOptions, TEMPLATE_THREAD};

@@ -6,6 +6,7 @@
 //! the longest.
 
 use crate::error::{Error, Result};
+use crate::needle::Needle;
 
 /// What [`StopStrings::push`] releases.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,13 +26,10 @@ pub struct StopStrings {
     stopped: Option<usize>,
 }
 
-/// One stop string as an automaton that reads a byte at a time (Knuth, Morris and Pratt).
+/// One stop string.
 #[derive(Clone, Debug)]
 struct Stop {
-    bytes: Vec<u8>,
-    /// `fallback[n]`: how much of the string still matches when the byte after its first `n + 1`
-    /// bytes does not.
-    fallback: Vec<usize>,
+    needle: Needle,
     /// How many of its bytes the text ends with.
     matched: usize,
 }
@@ -60,8 +58,8 @@ impl StopStrings {
             let mut found: Option<(usize, usize)> = None;
             for (index, stop) in self.stops.iter_mut().enumerate() {
                 let complete = stop.advance(byte);
-                if complete && found.is_none_or(|(_, length)| stop.bytes.len() > length) {
-                    found = Some((index, stop.bytes.len()));
+                if complete && found.is_none_or(|(_, length)| stop.needle.len() > length) {
+                    found = Some((index, stop.needle.len()));
                 }
             }
             if let Some((index, length)) = found {
@@ -90,33 +88,16 @@ impl StopStrings {
 
 impl Stop {
     fn new(text: &str) -> Result<Self> {
-        let bytes = text.as_bytes().to_vec();
-        if bytes.is_empty() {
+        if text.is_empty() {
             return Err(Error::BadStop { reason: "it is empty".into() });
         }
-        let mut fallback = vec![0; bytes.len()];
-        let mut matched = 0;
-        for end in 1..bytes.len() {
-            while matched > 0 && bytes[end] != bytes[matched] {
-                matched = fallback[matched - 1];
-            }
-            if bytes[end] == bytes[matched] {
-                matched += 1;
-            }
-            fallback[end] = matched;
-        }
-        Ok(Self { bytes, fallback, matched: 0 })
+        Ok(Self { needle: Needle::new(text), matched: 0 })
     }
 
     /// Reads one byte; true if the text now ends with the whole string.
     fn advance(&mut self, byte: u8) -> bool {
-        while self.matched > 0 && self.bytes[self.matched] != byte {
-            self.matched = self.fallback[self.matched - 1];
-        }
-        if self.bytes[self.matched] == byte {
-            self.matched += 1;
-        }
-        self.matched == self.bytes.len()
+        self.matched = self.needle.advance(self.matched, byte);
+        self.matched == self.needle.len()
     }
 }
 

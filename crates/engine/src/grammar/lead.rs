@@ -5,6 +5,8 @@
 //! last one and goes on with something else than white space is forbidden: what it begins would have
 //! to fit the grammar, which was not asked yet.
 
+use baton_text::Needle;
+
 use super::mask::TokenMask;
 use super::vocabulary::{MAX_GAP, SharedVocabulary, is_space};
 
@@ -28,10 +30,7 @@ struct Place {
 /// A text that is waited for.
 #[derive(Clone, Debug)]
 struct Sought {
-    text: Vec<u8>,
-    /// `fallback[n]`: how much of the text still matches when the byte after its first `n + 1`
-    /// bytes does not (Knuth, Morris and Pratt).
-    fallback: Vec<usize>,
+    needle: Needle,
     /// For each number of matched bytes what may follow, once it was needed.
     masks: Vec<Option<TokenMask>>,
 }
@@ -95,33 +94,15 @@ impl Lead {
 
 impl Sought {
     fn new(text: &str) -> Self {
-        let text = text.as_bytes().to_vec();
-        let mut fallback = vec![0; text.len()];
-        let mut matched = 0;
-        for at in 1..text.len() {
-            while matched > 0 && text[at] != text[matched] {
-                matched = fallback[matched - 1];
-            }
-            if text[at] == text[matched] {
-                matched += 1;
-            }
-            fallback[at] = matched;
-        }
-        let masks = vec![None; text.len()];
-        Sought { text, fallback, masks }
+        Sought { needle: Needle::new(text), masks: vec![None; text.len()] }
     }
 
     /// Reads `bytes` after `matched` bytes of the text: what follows the text if it was completed,
     /// or else how many of its bytes match then.
     fn advance<'a>(&self, mut matched: usize, bytes: &'a [u8]) -> Result<&'a [u8], usize> {
         for (at, &byte) in bytes.iter().enumerate() {
-            while matched > 0 && byte != self.text[matched] {
-                matched = self.fallback[matched - 1];
-            }
-            if byte == self.text[matched] {
-                matched += 1;
-            }
-            if matched == self.text.len() {
+            matched = self.needle.advance(matched, byte);
+            if matched == self.needle.len() {
                 return Ok(&bytes[at + 1..]);
             }
         }
