@@ -3,8 +3,8 @@
 use baton_cpu::{Cpu, CpuOptions, Isa};
 use baton_graph::testing::conformance::{self, Tolerance};
 use baton_graph::testing::{Tiny, random_tokens, random_weights};
-use baton_graph::{Batch, KvType, Limits, Rows, SeqId, Unit, reference};
-use baton_weights::DType;
+use baton_graph::{Batch, Graph, KvType, Limits, Rows, SeqId, Unit, reference};
+use baton_weights::{DType, Weights};
 
 /// One unit for each instruction set, with the steps joined and apart.
 fn units() -> Vec<Cpu> {
@@ -77,15 +77,30 @@ fn quantized_weights() {
     }
 }
 
+/// A model with sinks, of which a layer sees a window only, and a sequence of many parts.
+struct Long {
+    graph: Graph,
+    weights: Weights,
+    tokens: Vec<u32>,
+    limits: Limits,
+}
+
+impl Long {
+    fn new(window: usize) -> Long {
+        let tiny = Tiny { window: Some(window), layers: 2, sinks: true, ..Tiny::default() };
+        let graph = tiny.graph().unwrap();
+        let weights = random_weights(&graph, 1);
+        let tokens = random_tokens(700, tiny.vocab, 2);
+        let limits = Limits { context: 800, kv_tokens: 800, batch_tokens: 512 };
+        Long { graph, weights, tokens, limits }
+    }
+}
+
 /// A token's logits have the same bits whatever it came with: after a long prompt in one piece, the rest of
 /// one that was cached, guesses that were checked together, or single steps.
 #[test]
 fn a_text_may_be_cut_anywhere() {
-    let tiny = Tiny { window: Some(300), layers: 2, sinks: true, ..Tiny::default() };
-    let graph = tiny.graph().unwrap();
-    let weights = random_weights(&graph, 3);
-    let tokens = random_tokens(700, tiny.vocab, 4);
-    let limits = Limits { context: 800, kv_tokens: 800, batch_tokens: 512 };
+    let Long { graph, weights, tokens, limits } = Long::new(300);
     for isa in Isa::available() {
         let options = CpuOptions { isa: Some(isa), ..CpuOptions::default() };
         let cpu = Cpu::new(options).unwrap();
@@ -110,12 +125,8 @@ fn a_text_may_be_cut_anywhere() {
 /// reference computes.
 #[test]
 fn long_contexts_do_not_depend_on_the_number_of_threads() {
-    let tiny = Tiny { window: Some(600), layers: 2, sinks: true, ..Tiny::default() };
-    let graph = tiny.graph().unwrap();
-    let weights = random_weights(&graph, 1);
-    let tokens = random_tokens(700, tiny.vocab, 2);
+    let Long { graph, weights, tokens, limits } = Long::new(600);
     let expected = reference::logits(&graph, &weights, &tokens).unwrap();
-    let limits = Limits { context: 800, kv_tokens: 800, batch_tokens: 512 };
     let mut all = Vec::new();
     for threads in [1, 2, 5] {
         let options = CpuOptions { threads: Some(threads), ..CpuOptions::default() };

@@ -24,7 +24,7 @@ use products::{accumulate, scores, widen};
 const WIDEN_ROWS: usize = 8;
 
 /// Pages of a part.
-pub(crate) const PART_PAGES: usize = 4;
+const PART_PAGES: usize = 4;
 
 /// The parts that some pages are in, each cut to those pages.
 pub(crate) fn parts(pages: &Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
