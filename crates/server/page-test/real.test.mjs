@@ -43,9 +43,9 @@ test('the page comes with a strict policy', options, async () => {
 });
 
 test('a chat of two turns, with measures and reuse', options, async () => {
-  await say(page, 'What is the capital of France?');
-  // What it says hangs on a hair: another processor's rounding may decide it.
-  assert.match(await lastAnswer().locator('.md:visible').innerText(), /\w{3}/);
+  // Of France, it hangs on a hair how the answer begins: another processor's rounding may decide it.
+  await say(page, 'What is the capital of Japan?');
+  assert.match(await lastAnswer().innerText(), /Tokyo/);
   assert.match(await lastAnswer().locator('.tools').innerText(), /\d tok\/s\s+TTFT \d.*\s+\d+ tokens\s+prompt \d+/);
   assert.match(await page.locator('.phases').innerText(), /Prefill\s+cpu\s+[\d.]+ tok\/s[^]*Decode\s+cpu\s+[\d.]+ tok\/s/);
   assert.match(await page.locator('#memory').innerText(), /\d MB|\d GB/);
