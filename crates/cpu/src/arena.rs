@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use crate::disjoint::Disjoint;
+use crate::pages::Floats;
 use crate::plan::{LOGITS, View};
 
 /// One run of floats for all slots, and the logits, which are handed out.
@@ -11,7 +12,7 @@ use crate::plan::{LOGITS, View};
 /// however large the batches are that there is room for.
 #[derive(Debug, Default)]
 pub(crate) struct Arena {
-    data: Vec<f32>,
+    data: Floats,
     /// Sum of the widths of the slots before each.
     starts: Vec<usize>,
     rows: usize,
@@ -20,7 +21,7 @@ pub(crate) struct Arena {
 
 impl Arena {
     /// An arena of slots of these widths over `data`.
-    pub(crate) fn new(data: Vec<f32>, widths: &[usize]) -> Self {
+    pub(crate) fn new(data: Floats, widths: &[usize]) -> Self {
         let before = |start: &mut usize, width: &usize| {
             *start += width;
             Some(*start - width)

@@ -16,6 +16,7 @@ use baton_graph::{
 use crate::arena::{Arena, Slots};
 use crate::kv::{KvPages, PAGE};
 use crate::matmul::{Epilogue, Matrix, matmul};
+use crate::pages::Floats;
 use crate::plan::{Plan, Product, View, Work, zeroed};
 use crate::pool::Pool;
 use crate::quant::{QuantizedRows, Rows};
@@ -37,7 +38,7 @@ pub(crate) struct CpuExecutor {
     kv: KvPages,
     arena: Arena,
     /// Angles of each of the plan's rotations, a row for each token.
-    angles: Vec<Vec<f32>>,
+    angles: Vec<Floats>,
     spans: Spans,
     quantized: QuantizedRows,
     attention: AttentionBuffers,

@@ -1,8 +1,10 @@
-//! Memory for weights, in large pages wherever the system has them: decoding reads all of it for
-//! every token, and reads small pages at little more than half the speed.
+//! Memory in large pages, wherever the system has them. Decoding reads all weights for every token, and
+//! reads small pages at little more than half the speed; prefill writes results a column at a time, so
+//! that each row of a batch would be in a small page of its own.
 
 use std::fs::File;
 use std::io;
+use std::ops::{Deref, DerefMut};
 
 use memmap2::{Mmap, MmapMut};
 
@@ -20,6 +22,40 @@ pub(crate) fn zeroed(len: usize) -> io::Result<MmapMut> {
         let _ = memory.advise(memmap2::Advice::HugePage);
     }
     Ok(memory)
+}
+
+/// Zeroed floats, the first on a cache line, so that threads that write neighbouring parts of a row do
+/// not write to the same line. Memory is taken when they are touched.
+#[derive(Debug, Default)]
+pub(crate) struct Floats(Option<MmapMut>);
+
+impl Floats {
+    /// `len` of them.
+    ///
+    /// # Errors
+    /// If there is no such memory.
+    pub(crate) fn zeroed(len: usize) -> io::Result<Floats> {
+        let bytes = len.checked_mul(4).ok_or(io::ErrorKind::OutOfMemory)?;
+        if bytes == 0 { Ok(Floats::default()) } else { Ok(Floats(Some(zeroed(bytes)?))) }
+    }
+}
+
+impl Deref for Floats {
+    type Target = [f32];
+
+    fn deref(&self) -> &[f32] {
+        let Some(memory) = &self.0 else { return &[] };
+        // SAFETY: mappings are aligned to pages, and any bits are floats.
+        unsafe { std::slice::from_raw_parts(memory.as_ptr().cast(), memory.len() / 4) }
+    }
+}
+
+impl DerefMut for Floats {
+    fn deref_mut(&mut self) -> &mut [f32] {
+        let Some(memory) = &mut self.0 else { return &mut [] };
+        // SAFETY: as above; they are borrowed with the result.
+        unsafe { std::slice::from_raw_parts_mut(memory.as_mut_ptr().cast(), memory.len() / 4) }
+    }
 }
 
 /// The bytes of a file. They are mapped, unless the system would do so in small pages only, as it

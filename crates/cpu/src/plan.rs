@@ -21,6 +21,7 @@ use crate::cache::{PackedCache, Saving};
 use crate::kernels::attention::Scoring;
 use crate::kernels::pointwise::{Binary, Unary};
 use crate::matmul::{Matrix, pack_cached};
+use crate::pages::Floats;
 use crate::pool::Pool;
 use crate::quant::Rounding;
 
@@ -116,7 +117,7 @@ impl Product {
     /// How its input is rounded. Rows of logits are few, so that their weights are all that takes time.
     pub(crate) fn rounding(&self) -> Rounding {
         match self.height {
-            Height::Tokens => Rounding::ByNeed,
+            Height::Tokens => Rounding::Coarse,
             Height::Wanted => Rounding::Fine,
         }
     }
@@ -322,9 +323,8 @@ fn unsupported(what: impl Into<String>, instead: &str) -> ExecError {
 ///
 /// # Errors
 /// If that is more memory than there is.
-pub(crate) fn zeroed(width: usize, rows: usize, limits: &Limits) -> Result<Vec<f32>, ExecError> {
-    let fits = |n: &usize| Vec::<f32>::new().try_reserve_exact(*n).is_ok();
-    width.checked_mul(rows).filter(fits).map(|n| vec![0.0; n]).ok_or_else(|| {
+pub(crate) fn zeroed(width: usize, rows: usize, limits: &Limits) -> Result<Floats, ExecError> {
+    width.checked_mul(rows).and_then(|n| Floats::zeroed(n).ok()).ok_or_else(|| {
         let text = format!(
             "no memory for batches of {} tokens; lower the batch limit",
             limits.batch_tokens

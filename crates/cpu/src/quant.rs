@@ -1,59 +1,115 @@
-//! Activations as the matrix kernels read them: integers of 8 or 12 bits, 32 to a scale.
+//! Activations as the matrix kernels read them: integers of 8 bits, 32 to a scale.
 //!
 //! Rounding all activations to 8 bits costs more accuracy than 4-bit weights leave, but nearly all of
 //! that is lost in the few blocks that stand out of their row: their step is large because of one or
-//! two values, and the rest of the block is rounded with it. Those have 12 bits, the others 8.
+//! two values, and the rest of the block is rounded with it. There the step is that of the rest, and
+//! what a value that stands out has beyond 8 bits is kept in a list of [`Outlier`]s, which kernels go
+//! through when they are done with the blocks.
 //!
-//! An integer is kept as two bytes, `HIGH * high + low`, so that kernels multiply bytes only. Where a
-//! block has 8 bits the high ones are zero, and a kernel may leave them out. Kernels that add up
-//! products in 16 bits want both parts within ±`MOST_PART`, whatever the number of bits.
+//! Where 8 bits are too few for all, a row is kept as two: itself rounded, and what that left over.
 //!
 //! A row is quantized alone and the same way whatever the batch, so that a token's results do not
 //! depend on its neighbours. Quantized rows are shared by all matrices that read them.
+
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 
 use crate::disjoint::Disjoint;
 use crate::isa::Isa;
 use crate::matmul::BLOCK;
 use crate::pool::Pool;
 
-/// What the high part of an integer counts for.
+/// What the high part of an outlier counts for.
 pub(crate) const HIGH: i32 = 64;
-/// Largest magnitude of either part.
-pub(crate) const MOST_PART: i32 = 32;
-/// Largest magnitude of an integer of 12 bits.
-const MOST: i32 = HIGH * MOST_PART + MOST_PART;
-/// Largest magnitude of an integer of 8 bits.
-const MOST_COARSE: i32 = 127;
+/// Columns of a chunk, whose high parts are kept together.
+pub(crate) const CHUNK: usize = 4;
+/// Chunks of a block.
+const CHUNKS: usize = BLOCK / CHUNK;
+/// Blocks whose outliers are listed together.
+pub(crate) const PART: usize = 64;
+/// Largest magnitude of an integer without a high part, so of any low part.
+pub(crate) const MOST_LOW: i32 = 127;
+/// Largest magnitude of a high part, less than what fits, so that kernels may add two products of it.
+const MOST_HIGH: i32 = MOST_LOW;
+/// Largest magnitude of an integer.
+const MOST: i32 = HIGH * MOST_HIGH;
 /// A block stands out if a value in it is larger than so many times the row's root mean square.
-const OUTSTANDING: f32 = 6.0;
+const OUTSTANDING: f32 = 5.0;
+/// What the largest integer without a high part stands for in such a block, likewise.
+const CALM: f32 = 2.5;
 
-/// How many bits activations are rounded to.
+/// How finely activations are rounded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rounding {
-    /// 12 where a block stands out of its row, else 8.
-    ByNeed,
-    /// 12.
+    /// To 8 bits, but for values that stand out of their row.
+    Coarse,
+    /// To 15 bits or so.
     Fine,
+}
+
+/// A block of a quantized row: a cache line, so that a kernel follows one stream for each token.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+pub(crate) struct Block {
+    /// The low parts of the integers.
+    pub(crate) low: [i8; BLOCK],
+    /// What an integer is to be multiplied with.
+    pub(crate) scale: f32,
+    /// Sums of the negated integers of each half and of the block.
+    pub(crate) minus16: [i32; 2],
+    pub(crate) minus32: i32,
+    /// Sums of the integers, times the scale.
+    pub(crate) scaled16: [f32; 2],
+    pub(crate) scaled32: f32,
+}
+
+impl Block {
+    const ZERO: Block = Block {
+        low: [0; BLOCK],
+        scale: 0.0,
+        minus16: [0; 2],
+        minus32: 0,
+        scaled16: [0.0; 2],
+        scaled32: 0.0,
+    };
+
+    /// Sets what follows from the scale and the sums of both halves' integers.
+    #[inline(always)]
+    fn describe(&mut self, scale: f32, sums: [i32; 2]) {
+        let all = sums[0].wrapping_add(sums[1]);
+        self.scale = scale;
+        self.minus16 = [sums[0].wrapping_neg(), sums[1].wrapping_neg()];
+        self.minus32 = all.wrapping_neg();
+        self.scaled16 = [scale * sums[0] as f32, scale * sums[1] as f32];
+        self.scaled32 = scale * all as f32;
+    }
+}
+
+/// A chunk with a value that stands out.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Outlier {
+    /// Its number in the row.
+    pub(crate) chunk: u32,
+    /// The high parts of its integers.
+    pub(crate) high: [i8; CHUNK],
+}
+
+impl Outlier {
+    const NONE: Outlier = Outlier { chunk: 0, high: [0; CHUNK] };
 }
 
 /// Buffers of quantized activations, to be kept and filled again: filling them allocates only
 /// while they grow.
 #[derive(Debug, Default)]
 pub struct QuantizedRows {
-    rows: usize,
     cols: usize,
-    /// Block by block the high, then the low parts.
-    pub(crate) values: Vec<i8>,
-    /// One per block.
-    pub(crate) scale: Vec<f32>,
-    /// For each block, whether it has high parts that are not zero.
-    pub(crate) fine: Vec<bool>,
-    /// Sums of the negated integers of each half block and of each block.
-    pub(crate) minus16: Vec<i32>,
-    pub(crate) minus32: Vec<i32>,
-    /// Sums of the integers, times the scale.
-    pub(crate) scaled16: Vec<f32>,
-    pub(crate) scaled32: Vec<f32>,
+    /// How many rows stand for one.
+    pub(crate) passes: usize,
+    pub(crate) blocks: Vec<Block>,
+    /// Room for all chunks of all rows. Those of a part are the first of its chunks' places.
+    pub(crate) outliers: Vec<Outlier>,
+    /// How many outliers each part of each row has.
+    pub(crate) counts: Vec<u32>,
 }
 
 /// Activations of a batch, row-major: what a matrix is multiplied with.
@@ -105,70 +161,62 @@ impl QuantizedRows {
     ) -> Rows<'a> {
         assert!(cols > 0 && x.len().is_multiple_of(cols), "{} values in rows of {cols}", x.len());
         assert!(cols.is_multiple_of(BLOCK), "rows of {cols} are no multiple of {BLOCK}");
-        (self.rows, self.cols) = (x.len() / cols, cols);
-        let blocks = x.len() / BLOCK;
-        self.values.resize(2 * x.len(), 0);
-        self.minus16.resize(2 * blocks, 0);
-        self.minus32.resize(blocks, 0);
-        self.fine.resize(blocks, false);
-        self.scaled16.resize(2 * blocks, 0.0);
-        for wholes in [&mut self.scale, &mut self.scaled32] {
-            wholes.resize(blocks, 0.0);
-        }
+        self.cols = cols;
+        self.passes = if rounding == Rounding::Fine { 2 } else { 1 };
+        let (rows, blocks) = (x.len() / cols, cols / BLOCK);
+        let quantized = self.passes * rows;
+        self.blocks.resize(quantized * blocks, Block::ZERO);
+        self.outliers.resize(quantized * blocks * CHUNKS, Outlier::NONE);
+        self.counts.resize(quantized * self.parts(), 0);
 
         // A few kilobytes each: less is not worth waking a thread for.
-        let rows_each = (8192 / cols).max(1);
-        let tasks = self.rows.div_ceil(rows_each);
-        let values = Disjoint::new(&mut self.values);
-        let (scale, minus32) = (Disjoint::new(&mut self.scale), Disjoint::new(&mut self.minus32));
-        let fine = Disjoint::new(&mut self.fine);
-        let minus16 = Disjoint::new(&mut self.minus16);
-        let scaled16 = Disjoint::new(&mut self.scaled16);
-        let scaled32 = Disjoint::new(&mut self.scaled32);
+        let each = (8192 / cols).max(1);
+        let (passes, parts) = (self.passes, self.parts());
+        let all = Disjoint::new(&mut self.blocks);
+        let outliers = Disjoint::new(&mut self.outliers);
+        let counts = Disjoint::new(&mut self.counts);
         let isa = pool.isa();
-        pool.run(tasks, |task, _| {
-            let start = task * rows_each * cols;
-            let end = (start + rows_each * cols).min(x.len());
-            let (first, last) = (start / BLOCK, end / BLOCK);
-            // SAFETY: tasks have distinct ranges of whole blocks.
-            let part = unsafe {
-                Blocks {
-                    values: values.part(2 * start..2 * end),
-                    scale: scale.part(first..last),
-                    fine: fine.part(first..last),
-                    minus16: minus16.part(2 * first..2 * last),
-                    minus32: minus32.part(first..last),
-                    scaled16: scaled16.part(2 * first..2 * last),
-                    scaled32: scaled32.part(first..last),
+        pool.run(rows.div_ceil(each), |task, _| {
+            let (first, last) = (task * each, ((task + 1) * each).min(rows));
+            let range = |of_row: usize| first * passes * of_row..last * passes * of_row;
+            // SAFETY: tasks have distinct rows.
+            let out = unsafe {
+                Room {
+                    blocks: all.part(range(blocks)),
+                    outliers: outliers.part(range(blocks * CHUNKS)),
+                    counts: counts.part(range(parts)),
                 }
             };
-            quantize_rows(isa, &x[start..end], cols, rounding, part);
+            quantize_rows(isa, &x[first * cols..last * cols], cols, rounding, out);
         });
         Rows { x, cols, quantized: Some(self) }
     }
+
+    /// Parts of a row.
+    pub(crate) fn parts(&self) -> usize {
+        self.cols.div_ceil(PART * BLOCK)
+    }
 }
 
-/// Consecutive blocks of a [`QuantizedRows`].
-struct Blocks<'a> {
-    values: &'a mut [i8],
-    scale: &'a mut [f32],
-    fine: &'a mut [bool],
-    minus16: &'a mut [i32],
-    minus32: &'a mut [i32],
-    scaled16: &'a mut [f32],
-    scaled32: &'a mut [f32],
+/// Where consecutive rows are put.
+struct Room<'a> {
+    blocks: &'a mut [Block],
+    outliers: &'a mut [Outlier],
+    counts: &'a mut [u32],
 }
 
-fn quantize_rows(isa: Isa, x: &[f32], cols: usize, rounding: Rounding, out: Blocks<'_>) {
+fn quantize_rows(isa: Isa, x: &[f32], cols: usize, rounding: Rounding, out: Room<'_>) {
     #[cfg(target_arch = "x86_64")]
     {
         #[target_feature(enable = "avx2,fma")]
-        fn with_avx2(x: &[f32], cols: usize, rounding: Rounding, out: Blocks<'_>) {
-            each_block::<true>(x, cols, rounding, out);
+        fn with_avx2(x: &[f32], cols: usize, rounding: Rounding, out: Room<'_>) {
+            each_row(x, cols, rounding, out, |_, _, _| false);
         }
-        #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx2,fma")]
-        fn with_avx512(x: &[f32], cols: usize, rounding: Rounding, out: Blocks<'_>) {
-            each_block::<false>(x, cols, rounding, out);
+        #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma")]
+        fn with_avx512(x: &[f32], cols: usize, rounding: Rounding, out: Room<'_>) {
+            // SAFETY: this function has the features.
+            let calm = |x: &_, size, block: &mut _| avx512::quantize_calm(x, size, block);
+            each_row(x, cols, rounding, out, calm);
         }
         match isa {
             // SAFETY: a pool's instruction set is one that the machine has.
@@ -179,31 +227,73 @@ fn quantize_rows(isa: Isa, x: &[f32], cols: usize, rounding: Rounding, out: Bloc
         }
     }
     let _ = isa;
-    each_block::<false>(x, cols, rounding, out);
+    each_row(x, cols, rounding, out, |_, _, _| false);
 }
 
-/// `SPLIT` says whether integers of 8 bits are split too.
+/// `calm` is a faster way for blocks that it says it did.
 #[inline(always)]
-fn each_block<const SPLIT: bool>(x: &[f32], cols: usize, rounding: Rounding, out: Blocks<'_>) {
-    let mut i = 0;
-    for row in x.chunks_exact(cols) {
-        let calm = match rounding {
-            Rounding::ByNeed => OUTSTANDING * root_mean_square(row),
-            Rounding::Fine => -1.0,
-        };
-        for x in row.as_chunks::<BLOCK>().0 {
-            let values = out.values[2 * i * BLOCK..].first_chunk_mut().expect("room for a block");
-            let block = quantize_block::<SPLIT>(x, calm, values);
-            let (scale, [low, high]) = (block.scale, block.sums);
-            out.scale[i] = scale;
-            out.fine[i] = block.fine;
-            (out.minus16[2 * i], out.minus16[2 * i + 1]) = (-low, -high);
-            (out.scaled16[2 * i], out.scaled16[2 * i + 1]) =
-                (scale * low as f32, scale * high as f32);
-            out.minus32[i] = -(low + high);
-            out.scaled32[i] = scale * (low + high) as f32;
-            i += 1;
+fn each_row(
+    x: &[f32],
+    cols: usize,
+    rounding: Rounding,
+    out: Room<'_>,
+    calm: impl Fn(&[f32; BLOCK], f32, &mut Block) -> bool,
+) {
+    let Room { blocks, outliers, counts } = out;
+    let passes = if rounding == Rounding::Fine { 2 } else { 1 };
+    let parts = cols.div_ceil(PART * BLOCK);
+    let rows = x.chunks_exact(cols).zip(blocks.chunks_exact_mut(passes * cols / BLOCK));
+    let lists = outliers.chunks_exact_mut(passes * cols / CHUNK);
+    for (((row, blocks), outliers), counts) in
+        rows.zip(lists).zip(counts.chunks_exact_mut(passes * parts))
+    {
+        counts.fill(0);
+        match rounding {
+            Rounding::Coarse => coarse(row, blocks, outliers, counts, &calm),
+            Rounding::Fine => fine(row, blocks),
         }
+    }
+}
+
+#[inline(always)]
+fn coarse(
+    row: &[f32],
+    blocks: &mut [Block],
+    outliers: &mut [Outlier],
+    counts: &mut [u32],
+    calm: impl Fn(&[f32; BLOCK], f32, &mut Block) -> bool,
+) {
+    let size = root_mean_square(row);
+    for (i, (x, block)) in row.as_chunks::<BLOCK>().0.iter().zip(blocks).enumerate() {
+        if calm(x, size, block) {
+            continue;
+        }
+        let Some(mut integers) = quantize_block(x, size, block) else { continue };
+        let (part, count) = (i / PART, &mut counts[i / PART]);
+        for (chunk, low) in integers.as_chunks_mut::<CHUNK>().0.iter_mut().enumerate() {
+            if let Some(high) = split(low) {
+                let chunk = (i * CHUNKS + chunk) as u32;
+                outliers[part * PART * CHUNKS + *count as usize] = Outlier { chunk, high };
+                *count += 1;
+            }
+        }
+        for i in 0..BLOCK {
+            block.low[i] = integers[i] as i8;
+        }
+    }
+}
+
+/// A row and what its rounding left over.
+#[inline(always)]
+fn fine(row: &[f32], blocks: &mut [Block]) {
+    let (first, second) = blocks.split_at_mut(row.len() / BLOCK);
+    for ((x, first), second) in row.as_chunks::<BLOCK>().0.iter().zip(first).zip(second) {
+        quantize_block(x, f32::INFINITY, first);
+        let mut rest = [0.0; BLOCK];
+        for i in 0..BLOCK {
+            rest[i] = x[i] - first.scale * f32::from(first.low[i]);
+        }
+        quantize_block(&rest, f32::INFINITY, second);
     }
 }
 
@@ -225,63 +315,60 @@ fn nearest(v: f32) -> i32 {
     ((v + 12_582_912.0).to_bits() as i32).wrapping_sub(0x4b40_0000)
 }
 
-/// What a block became, beside its integers.
-struct Block {
-    scale: f32,
-    /// Sums of the two halves' integers.
-    sums: [i32; 2],
-    fine: bool,
-}
-
-/// Rounds to the nearest multiple of the block's scale, which maps its largest value to [`MOST`], or to
-/// [`MOST_COARSE`] if it is at most `calm`.
+/// Rounds to the nearest multiple of the block's scale, which maps the largest value to [`MOST_LOW`], or
+/// [`CALM`] times the row's `size` if the block stands out; then it returns the integers, of which low
+/// bytes may not be all there is. No integer is beyond [`MOST`].
 ///
 /// Its loops are as plain as they are, and do not check for overflow, so that they become vector
 /// instructions: closures handed to functions of arrays would not get the instruction set of where
 /// this ends up.
 #[inline(always)]
-fn quantize_block<const SPLIT: bool>(
-    x: &[f32; BLOCK],
-    calm: f32,
-    out: &mut [i8; 2 * BLOCK],
-) -> Block {
+fn quantize_block(x: &[f32; BLOCK], size: f32, out: &mut Block) -> Option<[i32; BLOCK]> {
+    let mut integers = [0i32; BLOCK];
     // Magnitudes compare like the integers that their bits are, infinities and NaN last.
-    let mut largest = 0;
+    let mut most = 0;
     for v in x {
-        largest = largest.max((v.to_bits() & 0x7fff_ffff) as i32);
+        most = most.max((v.to_bits() & 0x7fff_ffff) as i32);
     }
-    let largest = f32::from_bits(largest as u32);
-    if !largest.is_finite() {
-        *out = [0; 2 * BLOCK];
-        return Block { scale: f32::NAN, sums: [0; 2], fine: false };
+    let most = f32::from_bits(most as u32);
+    if !most.is_finite() {
+        let nan = f32::NAN;
+        *out = Block { scale: nan, scaled16: [nan; 2], scaled32: nan, ..Block::ZERO };
+        return None;
     }
-    let coarse = largest <= calm;
-    let most = if coarse { MOST_COARSE } else { MOST } as f32;
+    let stands_out = most > OUTSTANDING * size;
+    let coarse = if stands_out { CALM * size } else { most } / MOST_LOW as f32;
     // What is too small to be divided by counts as zero.
-    let (scale, inverse) =
-        if largest > 1e-34 { (largest / most, most / largest) } else { (0.0, 0.0) };
-    let mut integers = [0; BLOCK];
+    let scale = if most > 1e-34 { coarse.max(most / MOST as f32) } else { 0.0 };
+    let inverse = if most > 1e-34 { 1.0 / scale } else { 0.0 };
     for i in 0..BLOCK {
         integers[i] = nearest(x[i] * inverse);
     }
-    if coarse && !SPLIT {
-        for i in 0..BLOCK {
-            out[i] = 0;
-            out[BLOCK + i] = integers[i] as i8;
-        }
-    } else {
-        for i in 0..BLOCK {
-            let high = nearest(integers[i] as f32 * (1.0 / HIGH as f32));
-            out[i] = high as i8;
-            out[BLOCK + i] = integers[i].wrapping_sub(high.wrapping_mul(HIGH)) as i8;
-        }
-    }
-    let mut sums = [0; 2];
+    let mut sums = [0i32; 2];
     for i in 0..BLOCK / 2 {
-        sums[0] = integers[i].wrapping_add(sums[0]);
-        sums[1] = integers[BLOCK / 2 + i].wrapping_add(sums[1]);
+        sums[0] = sums[0].wrapping_add(integers[i]);
+        sums[1] = sums[1].wrapping_add(integers[BLOCK / 2 + i]);
     }
-    Block { scale, sums, fine: !coarse || SPLIT }
+    for i in 0..BLOCK {
+        out.low[i] = integers[i] as i8;
+    }
+    out.describe(scale, sums);
+    stands_out.then_some(integers)
+}
+
+/// Takes the high parts out of a chunk, if it has any.
+#[inline(always)]
+fn split(low: &mut [i32; CHUNK]) -> Option<[i8; CHUNK]> {
+    if low.iter().all(|v| v.unsigned_abs() <= MOST_LOW as u32) {
+        return None;
+    }
+    let mut high = [0; CHUNK];
+    for i in 0..CHUNK {
+        let part = nearest(low[i] as f32 * (1.0 / HIGH as f32));
+        high[i] = part as i8;
+        low[i] = low[i].wrapping_sub(HIGH.wrapping_mul(part));
+    }
+    Some(high)
 }
 
 #[cfg(test)]

@@ -24,6 +24,8 @@ pub(crate) const ROUND: f32 = 12_582_912.0;
 pub(crate) trait Simd: Copy {
     /// Elements of a vector.
     const LANES: usize;
+    /// How many vectors there are registers for.
+    const REGISTERS: usize;
     /// A vector.
     type V: Copy;
 

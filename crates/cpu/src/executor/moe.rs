@@ -9,6 +9,7 @@ use crate::arena::Slots;
 use crate::disjoint::Disjoint;
 use crate::kernels::pointwise::gated;
 use crate::matmul::{Epilogue, Expert, Matrix, matmul, matmul_experts};
+use crate::pages::Floats;
 use crate::plan::{MoeStep, Plan, Work, zeroed};
 use crate::pool::Pool;
 use crate::quant::{QuantizedRows, Rounding, Rows};
@@ -18,13 +19,13 @@ use route::{Choice, Groups, choose};
 #[derive(Debug, Default)]
 pub(super) struct MoeBuffers {
     /// Router logits, `(tokens, experts)`.
-    logits: Vec<f32>,
+    logits: Floats,
     /// Gate and up of each token's experts, `(uses, 2 * ffn)`, grouped by expert as all that follow.
-    gate_up: Vec<f32>,
+    gate_up: Floats,
     /// Their product, `(uses, ffn)`.
-    inner: Vec<f32>,
+    inner: Floats,
     /// The experts' results, `(uses, hidden)`.
-    down: Vec<f32>,
+    down: Floats,
     /// Experts of each token, `(tokens, top_k)`.
     choices: Vec<Choice>,
     groups: Groups,
@@ -35,7 +36,7 @@ impl MoeBuffers {
     pub(super) fn new(plan: &Plan, limits: &Limits) -> Result<Self, ExecError> {
         let mut buffers = MoeBuffers::default();
         let tokens = limits.batch_tokens;
-        let mut grow = |buffer: fn(&mut MoeBuffers) -> &mut Vec<f32>, width: usize| {
+        let mut grow = |buffer: fn(&mut MoeBuffers) -> &mut Floats, width: usize| {
             let buffer = buffer(&mut buffers);
             if width.saturating_mul(tokens) > buffer.len() {
                 *buffer = zeroed(width, tokens, limits)?;
@@ -76,7 +77,7 @@ impl MoeBuffers {
         // SAFETY: no other step runs, and nobody writes to the input during this one.
         let x = unsafe { slots.read(&step.x, rows) };
         let x = match step.quantizes_input() {
-            true => quantized.quantize(pool, x, step.x.cols, Rounding::ByNeed),
+            true => quantized.quantize(pool, x, step.x.cols, Rounding::Coarse),
             false => Rows::floats(x, step.x.cols),
         };
         let logits = &mut logits[..rows * step.spec.experts];
@@ -94,7 +95,7 @@ impl MoeBuffers {
         let inner = &mut inner[..uses * ffn];
         join(pool, step, groups, gate_up, inner);
         let inner = match step.quantizes_inner() {
-            true => self.quantized.quantize(pool, inner, ffn, Rounding::ByNeed),
+            true => self.quantized.quantize(pool, inner, ffn, Rounding::Coarse),
             false => Rows::floats(inner, ffn),
         };
         let down = &mut down[..uses * hidden];

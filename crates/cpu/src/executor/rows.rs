@@ -8,6 +8,7 @@ use super::spans::Spans;
 use crate::arena::Slots;
 use crate::disjoint::Disjoint;
 use crate::kernels::{norm, pointwise, rope};
+use crate::pages::Floats;
 use crate::plan::{RopeTable, RowOp, View};
 use crate::pool::Pool;
 
@@ -19,7 +20,7 @@ pub(super) struct Context<'a> {
     pub(super) slots: &'a Slots<'a>,
     pub(super) spans: &'a Spans,
     /// Angles of rotation, a row for each token.
-    pub(super) angles: &'a [Vec<f32>],
+    pub(super) angles: &'a [Floats],
 }
 
 /// Takes `rows` rows through `ops`.
@@ -112,7 +113,7 @@ unsafe fn apply(pool: &Pool, op: &RowOp, row: usize, context: &Context<'_>) {
 }
 
 /// Computes the angles of all new positions.
-pub(super) fn angles(pool: &Pool, ropes: &[RopeTable], positions: &[usize], out: &mut [Vec<f32>]) {
+pub(super) fn angles(pool: &Pool, ropes: &[RopeTable], positions: &[usize], out: &mut [Floats]) {
     for (rope, out) in ropes.iter().zip(out) {
         let len = 2 * rope.inv_freq.len();
         let out = Disjoint::new(out);

@@ -1,9 +1,9 @@
 //! The integer kernels for AVX2: panels of eight matrix rows, one to a 32-bit lane.
 //!
 //! Bytes are multiplied by `vpmaddubsw`, unsigned by signed, whose sums of two products must not
-//! exceed 16 bits. Activations come in two parts within ±31 and weights are at most 255, so they
-//! never do; how many such sums may be added before they are widened is worked out from
-//! `Format::MAX` at compile time.
+//! exceed 16 bits: 2 · 127 · 127 do not. Weights beyond 127 are shifted down by 128, which the sum of
+//! the activations takes back. How many such sums may be added before they are widened is worked out
+//! from `Format::MAX` at compile time.
 
 use std::arch::x86_64::*;
 
@@ -11,9 +11,9 @@ use super::formats::{BLOCK, Format, with_format};
 use super::packed::CHUNKS;
 use super::panels::{self, Token};
 use super::scratch::Scratch;
-use super::vectors::{Source, Vectors};
+use super::vectors::{Source, Vectors, shift};
 use super::work::Work;
-use crate::quant::{HIGH, MOST_PART};
+use crate::quant::MOST_LOW;
 
 /// Does the work, which is of a quantized format.
 ///
@@ -37,7 +37,7 @@ struct Avx2;
 // functions have the features of where they end up.
 impl Vectors for Avx2 {
     const ROWS: usize = 8;
-    const SIGNED: bool = false;
+    const SIGNED: bool = true;
     type Bytes = __m256i;
     type Floats = __m256;
 
@@ -135,44 +135,50 @@ impl Vectors for Avx2 {
     }
 
     #[inline(always)]
+    unsafe fn dot<F: Format, S: Source<F, Self>>(
+        panel: S,
+        block: usize,
+        chunk: usize,
+        x: i32,
+    ) -> __m256 {
+        // SAFETY: see `bytes`.
+        unsafe {
+            let pairs = products::<F>(panel.integers(block, chunk), x);
+            _mm256_cvtepi32_ps(_mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
+        }
+    }
+
+    #[inline(always)]
     unsafe fn sums<F: Format, S: Source<F, Self>, const T: usize>(
         panel: S,
         tokens: &[Token; T],
         block: usize,
         part: usize,
-        _fine: bool,
     ) -> [__m256; T] {
         let chunks = CHUNKS * F::GROUP / BLOCK;
         // Chunks whose products' sums may be added in 16 bits: a power of two.
-        let most = i16::MAX as i32 / (2 * F::MAX * MOST_PART);
+        let weight = if shift::<F, Self>() == 0 { F::MAX } else { 128 };
+        let most = i16::MAX as i32 / (2 * weight * MOST_LOW);
         let narrow = 1usize << most.clamp(1, chunks as i32).ilog2();
         // SAFETY: see `bytes`.
         unsafe {
-            let (high_factor, ones) = (_mm256_set1_epi16(HIGH as i16), _mm256_set1_epi16(1));
-            let group = block * (BLOCK / F::GROUP) + part;
+            let ones = _mm256_set1_epi16(1);
             let mut wide = [_mm256_setzero_si256(); T];
             for t in 0..T {
-                wide[t] = _mm256_set1_epi32(tokens[t].correction::<F, Self>(group));
+                wide[t] = _mm256_set1_epi32(tokens[t].correction::<F, Self>(block, part));
             }
             for run in 0..chunks / narrow {
-                let mut high = [_mm256_setzero_si256(); T];
                 let mut low = [_mm256_setzero_si256(); T];
                 for step in 0..narrow {
                     let chunk = part * chunks + run * narrow + step;
                     let w = panel.integers(block, chunk);
                     for t in 0..T {
-                        let (x_high, x_low) =
-                            (tokens[t].high(block, chunk), tokens[t].low(block, chunk));
-                        let products = _mm256_maddubs_epi16(w, _mm256_set1_epi32(x_high));
-                        high[t] = _mm256_add_epi16(high[t], products);
-                        let products = _mm256_maddubs_epi16(w, _mm256_set1_epi32(x_low));
+                        let products = products::<F>(w, tokens[t].low(block, chunk));
                         low[t] = _mm256_add_epi16(low[t], products);
                     }
                 }
                 for t in 0..T {
-                    let high = _mm256_madd_epi16(high[t], high_factor);
-                    let low = _mm256_madd_epi16(low[t], ones);
-                    wide[t] = _mm256_add_epi32(wide[t], _mm256_add_epi32(high, low));
+                    wide[t] = _mm256_add_epi32(wide[t], _mm256_madd_epi16(low[t], ones));
                 }
             }
             let mut sums = [_mm256_setzero_ps(); T];
@@ -181,5 +187,20 @@ impl Vectors for Avx2 {
             }
             sums
         }
+    }
+}
+
+/// Sums of pairs of products with the four activations in `x`. Of weights that are shifted down the
+/// sign is given to the activation.
+#[inline(always)]
+unsafe fn products<F: Format>(w: __m256i, x: i32) -> __m256i {
+    // SAFETY: as demanded of the caller.
+    unsafe {
+        let x = _mm256_set1_epi32(x);
+        if shift::<F, Avx2>() == 0 {
+            return _mm256_maddubs_epi16(w, x);
+        }
+        let w = _mm256_xor_si256(w, _mm256_set1_epi8(i8::MIN));
+        _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w))
     }
 }

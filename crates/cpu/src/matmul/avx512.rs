@@ -11,7 +11,6 @@ use super::panels::{self, Token};
 use super::scratch::Scratch;
 use super::vectors::{Source, Vectors};
 use super::work::Work;
-use crate::quant::HIGH;
 
 /// Does the work, which is of a quantized format.
 ///
@@ -154,71 +153,70 @@ impl Vectors for Avx512 {
     }
 
     #[inline(always)]
+    unsafe fn dot<F: Format, S: Source<F, Self>>(
+        panel: S,
+        block: usize,
+        chunk: usize,
+        x: i32,
+    ) -> Self::Floats {
+        // SAFETY: see `bytes`.
+        unsafe {
+            let (w, x) = (panel.integers(block, chunk), _mm512_set1_epi32(x));
+            let zero = _mm512_setzero_si512();
+            [
+                _mm512_cvtepi32_ps(_mm512_dpbusd_epi32(zero, w[0], x)),
+                _mm512_cvtepi32_ps(_mm512_dpbusd_epi32(zero, w[1], x)),
+            ]
+        }
+    }
+
+    #[inline(always)]
     unsafe fn sums<F: Format, S: Source<F, Self>, const T: usize>(
         panel: S,
         tokens: &[Token; T],
         block: usize,
         part: usize,
-        fine: bool,
     ) -> [Self::Floats; T] {
         let chunks = CHUNKS * F::GROUP / BLOCK;
         // SAFETY: see `bytes`.
         unsafe {
             let mut low = [[_mm512_setzero_si512(); 2]; T];
             if F::OFFSET != 0 {
-                let group = block * (BLOCK / F::GROUP) + part;
                 for t in 0..T {
                     // Where it can be, multiplied after it is spread: that takes less.
                     low[t] = [if F::OFFSET.count_ones() == 1 {
-                        let minus = _mm512_set1_epi32(*tokens[t].minus.add(group));
+                        let minus = _mm512_set1_epi32(tokens[t].minus::<F>(block, part));
                         _mm512_sll_epi32(minus, _mm_cvtsi32_si128(F::OFFSET.ilog2() as i32))
                     } else {
-                        _mm512_set1_epi32(tokens[t].correction::<F, Self>(group))
+                        _mm512_set1_epi32(tokens[t].correction::<F, Self>(block, part))
                     }; 2];
                 }
             }
-            let mut sums = [[_mm512_setzero_ps(); 2]; T];
-            if !fine {
-                // Every other chunk of a long group has sums of its own, so that enough additions
-                // are under way at once.
-                let apart = chunks == CHUNKS;
-                let mut odd = [[_mm512_setzero_si512(); 2]; T];
-                for chunk in part * chunks..(part + 1) * chunks {
-                    let w = panel.integers(block, chunk);
-                    let sums = if apart && chunk % 2 == 1 { &mut odd } else { &mut low };
-                    for t in 0..T {
-                        let x = _mm512_set1_epi32(tokens[t].low(block, chunk));
-                        for i in 0..2 {
-                            sums[t][i] = _mm512_dpbusd_epi32(sums[t][i], w[i], x);
-                        }
-                    }
-                }
-                for t in 0..T {
-                    for i in 0..2 {
-                        if apart {
-                            low[t][i] = _mm512_add_epi32(low[t][i], odd[t][i]);
-                        }
-                        sums[t][i] = _mm512_cvtepi32_ps(low[t][i]);
-                    }
-                }
-                return sums;
-            }
-            let mut high = [[_mm512_setzero_si512(); 2]; T];
+            // Every other chunk of a long group has sums of its own, so that enough additions
+            // are under way at once.
+            let apart = chunks == CHUNKS;
+            let mut odd = [[_mm512_setzero_si512(); 2]; T];
             for chunk in part * chunks..(part + 1) * chunks {
                 let w = panel.integers(block, chunk);
+                let sums = if apart && chunk % 2 == 1 { &mut odd } else { &mut low };
                 for t in 0..T {
-                    let x_high = _mm512_set1_epi32(tokens[t].high(block, chunk));
-                    let x_low = _mm512_set1_epi32(tokens[t].low(block, chunk));
+                    let x = _mm512_set1_epi32(tokens[t].low(block, chunk));
                     for i in 0..2 {
-                        high[t][i] = _mm512_dpbusd_epi32(high[t][i], w[i], x_high);
-                        low[t][i] = _mm512_dpbusd_epi32(low[t][i], w[i], x_low);
+                        sums[t][i] = _mm512_dpbusd_epi32(sums[t][i], w[i], x);
                     }
                 }
             }
+            if apart {
+                for t in 0..T {
+                    for i in 0..2 {
+                        low[t][i] = _mm512_add_epi32(low[t][i], odd[t][i]);
+                    }
+                }
+            }
+            let mut sums = [[_mm512_setzero_ps(); 2]; T];
             for t in 0..T {
                 for i in 0..2 {
-                    let high = _mm512_slli_epi32::<{ HIGH.ilog2() }>(high[t][i]);
-                    sums[t][i] = _mm512_cvtepi32_ps(_mm512_add_epi32(high, low[t][i]));
+                    sums[t][i] = _mm512_cvtepi32_ps(low[t][i]);
                 }
             }
             sums
@@ -242,5 +240,3 @@ unsafe fn small_integers(at: *const u8) -> __m512 {
     // SAFETY: as demanded of the caller.
     unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(at.cast()))) }
 }
-
-const _: () = assert!(HIGH.count_ones() == 1, "it is multiplied with by a shift");

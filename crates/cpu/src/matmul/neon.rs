@@ -16,7 +16,6 @@ use super::panels::{self, Token};
 use super::scratch::Scratch;
 use super::vectors::{Source, Vectors, shift};
 use super::work::Work;
-use crate::quant::HIGH;
 
 /// Rows of a panel.
 const ROWS: usize = 8;
@@ -172,12 +171,28 @@ impl<const MATRICES: bool> Vectors for Neon<MATRICES> {
     }
 
     #[inline(always)]
+    unsafe fn dot<F: Format, S: Source<F, Self>>(
+        panel: S,
+        block: usize,
+        chunk: usize,
+        x: i32,
+    ) -> Self::Floats {
+        // SAFETY: see `bytes`.
+        unsafe {
+            if MATRICES {
+                i8mm::dot::<F, Self, S>(panel, block, chunk, x)
+            } else {
+                dot::dot::<F, Self, S>(panel, block, chunk, x)
+            }
+        }
+    }
+
+    #[inline(always)]
     unsafe fn sums<F: Format, S: Source<F, Self>, const T: usize>(
         panel: S,
         tokens: &[Token; T],
         block: usize,
         part: usize,
-        _fine: bool,
     ) -> [Self::Floats; T] {
         // SAFETY: see `bytes`.
         unsafe {
@@ -203,11 +218,4 @@ unsafe fn signed<F: Format, V: Vectors<Bytes = [uint8x16_t; 2]>, S: Source<F, V>
         let flip = vdupq_n_u8(shift::<F, V>() as u8);
         [vreinterpretq_s8_u8(veorq_u8(low, flip)), vreinterpretq_s8_u8(veorq_u8(high, flip))]
     }
-}
-
-/// The sums of whole integers from those of their high and low parts.
-#[inline(always)]
-unsafe fn joined([high, low]: [int32x4_t; 2]) -> float32x4_t {
-    // SAFETY: arithmetic in registers.
-    unsafe { vcvtq_f32_s32(vmlaq_n_s32(low, high, HIGH)) }
 }

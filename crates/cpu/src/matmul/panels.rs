@@ -12,10 +12,8 @@ use super::packed::{CHUNKS, Panel};
 use super::scratch::Scratch;
 use super::vectors::{Source, Vectors, offset};
 use super::work::Work;
+use crate::quant::{Block, CHUNK, HIGH, Outlier, PART};
 
-/// Most blocks of a panel that are unpacked together: a tile of activations as long stays in the
-/// nearest cache.
-const PART_BLOCKS: usize = 64;
 /// Most rows that a panel has.
 const MOST_ROWS: usize = 32;
 /// Tokens that meet a panel together.
@@ -33,80 +31,86 @@ pub(super) struct Unpacked<'a> {
     pub(super) min: &'a [f32],
 }
 
-/// Where the parts of one activation row lie.
+/// A quantized row.
 #[derive(Clone, Copy)]
 pub(super) struct Token {
-    /// For each block, 32 high and 32 low parts: see [`crate::quant`].
-    pub(super) values: *const i8,
-    /// A scale for each block.
-    pub(super) scale: *const f32,
-    /// Whether the block has high parts that are not zero.
-    fine: *const bool,
-    /// The negated integers' sum for each group of the weights' format.
-    pub(super) minus: *const i32,
-    /// The integers' sum, times the scale.
-    pub(super) scaled: *const f32,
+    blocks: *const Block,
+    outliers: *const Outlier,
+    counts: *const u32,
 }
 
+/// All functions of a block: the row must have it.
 impl Token {
-    /// The parts of the work's token `token`.
+    /// Quantized row `row` of the work's activations.
     #[inline(always)]
-    fn new<F: Format>(work: &Work<'_>, token: usize) -> Token {
+    fn new(work: &Work<'_>, row: usize) -> Token {
         let x = work.x.quantized.expect("checked before");
-        let (row, cols) = (work.job.tokens.row(token), work.x.cols);
-        let (minus, scaled) =
-            if F::GROUP == BLOCK { (&x.minus32, &x.scaled32) } else { (&x.minus16, &x.scaled16) };
-        let groups = row * (cols / F::GROUP)..(row + 1) * (cols / F::GROUP);
+        let blocks = work.x.cols / BLOCK;
         Token {
-            values: x.values[2 * row * cols..2 * (row + 1) * cols].as_ptr(),
-            scale: x.scale[row * (cols / BLOCK)..(row + 1) * (cols / BLOCK)].as_ptr(),
-            fine: x.fine[row * (cols / BLOCK)..(row + 1) * (cols / BLOCK)].as_ptr(),
-            minus: minus[groups.clone()].as_ptr(),
-            scaled: scaled[groups].as_ptr(),
+            blocks: x.blocks[row * blocks..(row + 1) * blocks].as_ptr(),
+            outliers: x.outliers[row * blocks * CHUNKS..(row + 1) * blocks * CHUNKS].as_ptr(),
+            counts: x.counts[row * x.parts()..(row + 1) * x.parts()].as_ptr(),
         }
+    }
+
+    /// What is read of a block.
+    #[inline(always)]
+    pub(super) unsafe fn block(&self, block: usize) -> &Block {
+        // SAFETY: as demanded of the caller, here and below.
+        unsafe { &*self.blocks.add(block) }
+    }
+
+    /// The sum of the negated integers of a group.
+    #[inline(always)]
+    pub(super) unsafe fn minus<F: Format>(&self, block: usize, part: usize) -> i32 {
+        // SAFETY: see `block`.
+        let block = unsafe { self.block(block) };
+        if F::GROUP == BLOCK { block.minus32 } else { block.minus16[part] }
     }
 
     /// What the weights' [`offset`] takes from the sum of a group's products.
-    ///
-    /// # Safety
-    /// The activation row must have that group.
     #[inline(always)]
-    pub(super) unsafe fn correction<F: Format, V: Vectors>(&self, group: usize) -> i32 {
-        // SAFETY: as demanded of the caller.
-        if offset::<F, V>() == 0 { 0 } else { offset::<F, V>() * unsafe { *self.minus.add(group) } }
+    pub(super) unsafe fn correction<F: Format, V: Vectors>(
+        &self,
+        block: usize,
+        part: usize,
+    ) -> i32 {
+        if offset::<F, V>() == 0 {
+            return 0;
+        }
+        // SAFETY: see `block`.
+        offset::<F, V>() * unsafe { self.minus::<F>(block, part) }
     }
 
-    /// Whether the block has high parts that are not zero.
-    ///
-    /// # Safety
-    /// The activation row must have that block.
+    /// The sum of a group's integers, times the scale.
     #[inline(always)]
-    pub(super) unsafe fn is_fine(&self, block: usize) -> bool {
-        // SAFETY: as demanded of the caller.
-        unsafe { *self.fine.add(block) }
+    unsafe fn scaled<F: Format>(&self, block: usize, part: usize) -> f32 {
+        // SAFETY: see `block`.
+        let block = unsafe { self.block(block) };
+        if F::GROUP == BLOCK { block.scaled32 } else { block.scaled16[part] }
     }
 
-    /// The high parts of the four columns of a chunk of a block.
-    ///
-    /// # Safety
-    /// As for [`Token::is_fine`].
-    #[inline(always)]
-    pub(super) unsafe fn high(&self, block: usize, chunk: usize) -> i32 {
-        // SAFETY: as demanded of the caller.
-        unsafe { self.values.add(2 * block * BLOCK + 4 * chunk).cast::<i32>().read_unaligned() }
-    }
-
-    /// The low parts.
-    ///
-    /// # Safety
-    /// As for [`Token::is_fine`].
+    /// The low parts of the four columns of a chunk of a block.
     #[inline(always)]
     pub(super) unsafe fn low(&self, block: usize, chunk: usize) -> i32 {
-        // SAFETY: as demanded of the caller.
+        // SAFETY: see `block`.
+        unsafe { self.block(block).low.as_ptr().add(CHUNK * chunk).cast::<i32>().read_unaligned() }
+    }
+
+    /// The outliers of the part that starts with a block.
+    #[inline(always)]
+    unsafe fn outliers(&self, block: usize) -> &[Outlier] {
+        // SAFETY: see `block`.
         unsafe {
-            self.values.add((2 * block + 1) * BLOCK + 4 * chunk).cast::<i32>().read_unaligned()
+            let count = *self.counts.add(block / PART) as usize;
+            std::slice::from_raw_parts(self.outliers.add(block * CHUNKS), count)
         }
     }
+}
+
+/// Quantized rows of the work's tokens.
+fn rows_of(work: &Work<'_>) -> usize {
+    work.job.tokens.len() * work.x.quantized.expect("checked before").passes
 }
 
 /// Does the work, which is of format `F`, with vectors `V`.
@@ -116,7 +120,7 @@ impl Token {
 /// is compiled for it.
 #[inline(always)]
 pub(super) unsafe fn run<F: Format, V: Vectors>(work: &Work<'_>, scratch: &mut Scratch) {
-    let (tokens, cols) = (work.job.tokens.len(), work.x.cols);
+    let (tokens, cols) = (rows_of(work), work.x.cols);
     let packed = work.job.matrix.packed();
     assert_eq!(packed.rows(), V::ROWS, "the matrix was packed for another instruction set");
     let blocks = cols / BLOCK;
@@ -124,14 +128,15 @@ pub(super) unsafe fn run<F: Format, V: Vectors>(work: &Work<'_>, scratch: &mut S
         for row in work.rows.clone().step_by(V::ROWS) {
             let panel = packed.panel(row / V::ROWS);
             for token in (0..tokens).step_by(TILE) {
+                let tile = Tile::new(work, token);
                 // SAFETY: the caller's machine has the instructions.
-                unsafe { tile::<F, V, _>(work, row, panel, token, 0..blocks, &mut []) };
+                unsafe { tile.run::<F, V, _>(work, row, panel, 0..blocks, &mut []) };
             }
         }
         return;
     }
 
-    let part = blocks.min(PART_BLOCKS);
+    let part = blocks.min(PART);
     // Bytes of integers, and scales, of that part of a panel, and sums of a panel.
     let (size, scales) = (V::ROWS * part * BLOCK, V::ROWS * part * (BLOCK / F::GROUP));
     let sums = V::ROWS * tokens.next_multiple_of(TILE);
@@ -156,6 +161,7 @@ pub(super) unsafe fn run<F: Format, V: Vectors>(work: &Work<'_>, scratch: &mut S
                 }
             }
             for token in (0..tokens).step_by(TILE) {
+                let tile = Tile::new(work, token);
                 for (i, row) in starts() {
                     let panel = Unpacked {
                         first: start,
@@ -166,7 +172,7 @@ pub(super) unsafe fn run<F: Format, V: Vectors>(work: &Work<'_>, scratch: &mut S
                     let at = i * sums + token * V::ROWS;
                     let totals = totals.get_mut(at..at + TILE * V::ROWS).unwrap_or_default();
                     // SAFETY: the caller's machine has the instructions.
-                    unsafe { tile::<F, V, _>(work, row, panel, token, part.clone(), totals) };
+                    unsafe { tile.run::<F, V, _>(work, row, panel, part.clone(), totals) };
                 }
             }
         }
@@ -203,89 +209,175 @@ unsafe fn unpack<F: Format, V: Vectors>(
     }
 }
 
-/// Products of some blocks of a panel, which starts at matrix row `row`, with the work's tokens from
-/// number `first` on, as many as make a tile. From the first blocks to the last the sums are carried
-/// in `totals`.
-#[inline(always)]
-unsafe fn tile<F: Format, V: Vectors, S: Source<F, V>>(
-    work: &Work<'_>,
-    row: usize,
-    panel: S,
+/// Quantized rows that meet panels together.
+struct Tile {
+    /// The number of the first among those of the work's tokens, and how many there are.
     first: usize,
-    blocks: Range<usize>,
-    totals: &mut [f32],
-) {
-    let count = (work.job.tokens.len() - first).min(TILE);
-    // SAFETY: passed on.
-    unsafe {
-        // Behind many tokens a last tile that is not full costs little, and a function less.
-        match count {
-            1 if S::KEPT => tile_of::<F, V, S, 1>(work, row, panel, first, count, blocks, totals),
-            2 if S::KEPT => tile_of::<F, V, S, 2>(work, row, panel, first, count, blocks, totals),
-            _ => tile_of::<F, V, S, TILE>(work, row, panel, first, count, blocks, totals),
+    count: usize,
+    /// How many stand for a token.
+    passes: usize,
+    /// Those past the end repeat the last; their products are dropped.
+    tokens: [Token; TILE],
+}
+
+impl Tile {
+    /// Those from number `first` on, as many as make a tile.
+    #[inline(always)]
+    fn new(work: &Work<'_>, first: usize) -> Tile {
+        let passes = work.x.quantized.expect("checked before").passes;
+        let count = (rows_of(work) - first).min(TILE);
+        let token = |t: usize| {
+            let number = first + t.min(count - 1);
+            Token::new(work, work.job.tokens.row(number / passes) * passes + number % passes)
+        };
+        Tile { first, count, passes, tokens: [token(0), token(1), token(2), token(3)] }
+    }
+
+    /// Products with some blocks of a panel, which starts at matrix row `row`. From the first blocks to
+    /// the last the sums are carried in `totals`.
+    #[inline(always)]
+    unsafe fn run<F: Format, V: Vectors, S: Source<F, V>>(
+        &self,
+        work: &Work<'_>,
+        row: usize,
+        panel: S,
+        blocks: Range<usize>,
+        totals: &mut [f32],
+    ) {
+        // SAFETY: passed on.
+        unsafe {
+            // Behind many tokens a last tile that is not full costs little, and a function less.
+            match self.count {
+                1 if S::KEPT => self.run_of::<F, V, S, 1>(work, row, panel, blocks, totals),
+                2 if S::KEPT => self.run_of::<F, V, S, 2>(work, row, panel, blocks, totals),
+                _ => self.run_of::<F, V, S, TILE>(work, row, panel, blocks, totals),
+            }
+        }
+    }
+
+    /// The same for the first `T` rows.
+    ///
+    /// In each part first the groups are added up in order, each as `scale * activation_scale *
+    /// integers`, then its minimum; then the outliers: so that a token's result does not depend on the
+    /// tile that it is in.
+    #[inline(always)]
+    unsafe fn run_of<F: Format, V: Vectors, S: Source<F, V>, const T: usize>(
+        &self,
+        work: &Work<'_>,
+        row: usize,
+        panel: S,
+        blocks: Range<usize>,
+        carried: &mut [f32],
+    ) {
+        let tokens: &[Token; T] = self.tokens.first_chunk().expect("no more than a tile");
+        let groups = BLOCK / F::GROUP;
+        // SAFETY: blocks and groups are inside the panel and the activation rows.
+        unsafe {
+            let mut totals = [V::splat(0.0); T];
+            if blocks.start > 0 {
+                for t in 0..T {
+                    totals[t] = V::floats(carried[t * V::ROWS..(t + 1) * V::ROWS].as_ptr());
+                }
+            }
+            let mut start = blocks.start;
+            while start < blocks.end {
+                let end = blocks.end.min(start + PART);
+                for block in start..end {
+                    panel.prefetch(block);
+                    for part in 0..groups {
+                        let sums = V::sums::<F, S, T>(panel, tokens, block, part);
+                        let group = block * groups + part;
+                        let scale = panel.part(Part::Scale, group);
+                        for t in 0..T {
+                            let scale = V::mul(scale, V::splat(tokens[t].block(block).scale));
+                            totals[t] = V::mul_add(scale, sums[t], totals[t]);
+                        }
+                        if F::MIN {
+                            let min = panel.part(Part::Min, group);
+                            for t in 0..T {
+                                let x_sum = V::splat(tokens[t].scaled::<F>(block, part));
+                                totals[t] = V::mul_add(min, x_sum, totals[t]);
+                            }
+                        }
+                    }
+                }
+                for t in 0..T {
+                    totals[t] = with_outliers::<F, V, S>(panel, &tokens[t], start, totals[t]);
+                }
+                start = end;
+            }
+            if blocks.end < work.x.cols / BLOCK {
+                for (total, carried) in totals.iter().zip(carried.chunks_exact_mut(V::ROWS)) {
+                    V::store_floats(carried.as_mut_ptr(), *total);
+                }
+                return;
+            }
+            if self.passes == 1 {
+                for t in 0..T.min(self.count) {
+                    store::<V>(work, self.first + t, row, totals[t]);
+                }
+            } else {
+                for t in (0..T.min(self.count)).step_by(2) {
+                    let sum = add::<V>(totals[t], totals[t + 1]);
+                    store::<V>(work, (self.first + t) / 2, row, sum);
+                }
+            }
         }
     }
 }
 
-/// The same for `count` tokens, at most `T`.
-///
-/// Groups are added up in order, each as `scale * activation_scale * integers`, then its minimum,
-/// so that a token's result does not depend on the tile that it is in.
+/// The sum of two vectors.
 #[inline(always)]
-unsafe fn tile_of<F: Format, V: Vectors, S: Source<F, V>, const T: usize>(
-    work: &Work<'_>,
-    row: usize,
-    panel: S,
-    first: usize,
-    count: usize,
-    blocks: Range<usize>,
-    carried: &mut [f32],
-) {
-    // Tokens past the end repeat the last; their products are dropped.
-    let tokens: [Token; T] =
-        std::array::from_fn(|t| Token::new::<F>(work, first + t.min(count - 1)));
-    let groups = BLOCK / F::GROUP;
-    // SAFETY: blocks and groups are inside the panel and the activation rows.
+unsafe fn add<V: Vectors>(a: V::Floats, b: V::Floats) -> V::Floats {
+    // SAFETY: passed on.
+    unsafe { V::mul_add(a, V::splat(1.0), b) }
+}
+
+/// Stores the products of a token with a panel, which starts at matrix row `row`.
+#[inline(always)]
+unsafe fn store<V: Vectors>(work: &Work<'_>, token: usize, row: usize, mut products: V::Floats) {
+    // SAFETY: passed on; slices are as long as vectors.
     unsafe {
-        let mut totals = [V::splat(0.0); T];
-        if blocks.start > 0 {
-            for t in 0..T {
-                totals[t] = V::floats(carried[t * V::ROWS..(t + 1) * V::ROWS].as_ptr());
-            }
-        }
-        for block in blocks.clone() {
-            panel.prefetch(block);
-            let mut fine = false;
-            for token in &tokens {
-                fine |= token.is_fine(block);
-            }
-            for part in 0..groups {
-                let group = block * groups + part;
-                let sums = V::sums::<F, S, T>(panel, &tokens, block, part, fine);
-                let scale = panel.part(Part::Scale, group);
-                for t in 0..T {
-                    let scale = V::mul(scale, V::splat(*tokens[t].scale.add(block)));
-                    totals[t] = V::mul_add(scale, sums[t], totals[t]);
-                }
-                if F::MIN {
-                    let min = panel.part(Part::Min, group);
-                    for t in 0..T {
-                        let x_sum = V::splat(*tokens[t].scaled.add(group));
-                        totals[t] = V::mul_add(min, x_sum, totals[t]);
-                    }
-                }
-            }
-        }
-        if blocks.end < work.x.cols / BLOCK {
-            for (total, carried) in totals.iter().zip(carried.chunks_exact_mut(V::ROWS)) {
-                V::store_floats(carried.as_mut_ptr(), *total);
-            }
+        if work.rows.end - row < V::ROWS {
+            let mut array = [0.0f32; MOST_ROWS];
+            V::store_floats(array.as_mut_ptr(), products);
+            work.store(token, row, &array[..V::ROWS]);
             return;
         }
-        for (t, total) in totals.iter().enumerate().take(count) {
-            let mut products = [0.0f32; MOST_ROWS];
-            V::store_floats(products.as_mut_ptr(), *total);
-            work.store(first + t, row, &products[..V::ROWS]);
+        let (out, bias, accumulate) = work.place(token, row, V::ROWS);
+        if let Some(bias) = bias {
+            products = add::<V>(products, V::floats(bias.as_ptr()));
+        }
+        if accumulate {
+            products = add::<V>(products, V::floats(out.as_ptr()));
+        }
+        V::store_floats(out.as_mut_ptr(), products);
+    }
+}
+
+/// Adds a token's outliers in the part of a panel that starts with a block.
+#[inline(always)]
+unsafe fn with_outliers<F: Format, V: Vectors, S: Source<F, V>>(
+    panel: S,
+    token: &Token,
+    start: usize,
+    mut total: V::Floats,
+) -> V::Floats {
+    // SAFETY: passed on; the chunks are in the part.
+    unsafe {
+        for outlier in token.outliers(start) {
+            let (block, chunk) = (outlier.chunk as usize / CHUNKS, outlier.chunk as usize % CHUNKS);
+            let scale = HIGH as f32 * token.block(block).scale;
+            let group = (outlier.chunk as usize * CHUNK) / F::GROUP;
+            let scale = V::mul(panel.part(Part::Scale, group), V::splat(scale));
+            let sums = V::dot::<F, S>(
+                panel,
+                block,
+                chunk,
+                i32::from_ne_bytes(outlier.high.map(|v| v as u8)),
+            );
+            total = V::mul_add(scale, sums, total);
         }
     }
+    total
 }

@@ -6,7 +6,6 @@ use super::panels::{self, Token};
 use super::scratch::Scratch;
 use super::vectors::{Source, Vectors};
 use super::work::Work;
-use crate::quant::HIGH;
 
 /// Neighbouring columns of a row.
 const RUN: usize = 4;
@@ -113,35 +112,49 @@ impl<const ROWS: usize> Vectors for Portable<ROWS> {
     }
 
     #[inline(always)]
+    unsafe fn dot<F: Format, S: Source<F, Self>>(
+        panel: S,
+        block: usize,
+        chunk: usize,
+        x: i32,
+    ) -> Self::Floats {
+        let mut sums = [0; ROWS];
+        // SAFETY: see `bytes`.
+        let w = unsafe { panel.integers(block, chunk) };
+        add(&mut sums, &w, x);
+        sums.map(|sum| sum as f32)
+    }
+
+    #[inline(always)]
     unsafe fn sums<F: Format, S: Source<F, Self>, const T: usize>(
         panel: S,
         tokens: &[Token; T],
         block: usize,
         part: usize,
-        _fine: bool,
     ) -> [Self::Floats; T] {
         let chunks = CHUNKS * F::GROUP / BLOCK;
-        let group = block * (BLOCK / F::GROUP) + part;
         let mut sums = [[0i32; ROWS]; T];
         for (sums, token) in sums.iter_mut().zip(tokens) {
             // SAFETY: see `bytes`.
-            *sums = [unsafe { token.correction::<F, Self>(group) }; ROWS];
+            *sums = [unsafe { token.correction::<F, Self>(block, part) }; ROWS];
         }
         for chunk in part * chunks..(part + 1) * chunks {
             // SAFETY: see `bytes`.
             let w = unsafe { panel.integers(block, chunk) };
             for (sums, token) in sums.iter_mut().zip(tokens) {
                 // SAFETY: see `bytes`.
-                let parts = unsafe { [token.high(block, chunk), token.low(block, chunk)] };
-                let [high, low] = parts.map(i32::to_ne_bytes);
-                let x: [i32; RUN] = std::array::from_fn(|i| {
-                    HIGH * i32::from(high[i] as i8) + i32::from(low[i] as i8)
-                });
-                for (sum, w) in sums.iter_mut().zip(w) {
-                    *sum += w.iter().zip(x).map(|(&w, x)| i32::from(w) * x).sum::<i32>();
-                }
+                add(sums, &w, unsafe { token.low(block, chunk) });
             }
         }
         sums.map(|sums| sums.map(|sum| sum as f32))
+    }
+}
+
+/// Adds the products of each row's run with the four activations in `x`.
+#[inline(always)]
+fn add<const ROWS: usize>(sums: &mut [i32; ROWS], w: &[[u8; RUN]; ROWS], x: i32) {
+    let x = x.to_ne_bytes().map(|x| i32::from(x as i8));
+    for (sum, w) in sums.iter_mut().zip(w) {
+        *sum += w.iter().zip(x).map(|(&w, x)| i32::from(w) * x).sum::<i32>();
     }
 }

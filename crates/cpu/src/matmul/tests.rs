@@ -4,7 +4,7 @@ use baton_weights::{Affine, DType, Tensor};
 
 use super::*;
 use crate::isa::Isa;
-use crate::quant::{HIGH, QuantizedRows, Rounding};
+use crate::quant::{QuantizedRows, Rounding};
 
 /// A small generator, so that failures repeat.
 pub(crate) struct Random(pub(crate) u64);
@@ -126,11 +126,7 @@ fn seen(x: &Rows<'_>, matrix: &Matrix, row: usize) -> Vec<f64> {
         return x.x[at..at + x.cols()].iter().map(|&v| f64::from(v)).collect();
     }
     let q = x.quantized.unwrap();
-    let integer = |i: usize| {
-        let high = i / BLOCK * 2 * BLOCK + i % BLOCK;
-        HIGH * i32::from(q.values[high]) + i32::from(q.values[high + BLOCK])
-    };
-    (at..at + x.cols()).map(|i| f64::from(integer(i)) * f64::from(q.scale[i / BLOCK])).collect()
+    (at..at + x.cols()).map(|i| q.value(i)).collect()
 }
 
 /// The exact product and the sum of its terms' magnitudes.
@@ -152,7 +148,7 @@ fn check_product(pool: &Pool, dtype: DType, rows: usize, cols: usize, tokens: us
     let x = if matrix.is_float() && !cols.is_multiple_of(BLOCK) {
         Rows::floats(&x, cols)
     } else {
-        quantized.quantize(pool, &x, cols, Rounding::ByNeed)
+        quantized.quantize(pool, &x, cols, Rounding::Coarse)
     };
     let stride = rows + 3;
     let mut out = vec![f32::MAX; tokens * stride];
@@ -223,12 +219,12 @@ fn a_token_does_not_feel_its_neighbours() {
             let x = activations(70, cols, random);
             let mut quantized = QuantizedRows::new();
             let mut all = vec![0.0; 70 * rows];
-            let batch = quantized.quantize(&pool, &x, cols, Rounding::ByNeed);
+            let batch = quantized.quantize(&pool, &x, cols, Rounding::Coarse);
             matmul(&pool, &batch, &[&matrix], &mut all, rows, Epilogue::default());
             for chunk in [1, 2, 3, 4, 6, 31, 32, 33] {
                 let mut out = vec![0.0; 70 * rows];
                 for (x, out) in x.chunks(chunk * cols).zip(out.chunks_mut(chunk * rows)) {
-                    let batch = quantized.quantize(&pool, x, cols, Rounding::ByNeed);
+                    let batch = quantized.quantize(&pool, x, cols, Rounding::Coarse);
                     matmul(&pool, &batch, &[&matrix], out, rows, Epilogue::default());
                 }
                 assert_eq!(out, all, "{} {dtype}: chunks of {chunk}", pool.isa());
@@ -245,7 +241,7 @@ fn stacked_matrices_of_several_types() {
             .map(|(dtype, rows)| matrix(&pool, dtype, rows, cols, random));
         let x = activations(5, cols, random);
         let mut quantized = QuantizedRows::new();
-        let x = quantized.quantize(&pool, &x, cols, Rounding::ByNeed);
+        let x = quantized.quantize(&pool, &x, cols, Rounding::Coarse);
         let width: usize = parts.iter().map(Matrix::rows).sum();
         let mut out = vec![0.0; 5 * width];
         let refs: Vec<&Matrix> = parts.iter().collect();
@@ -270,7 +266,7 @@ fn experts_take_their_rows() {
             (0..4).map(|_| matrix(&pool, DType::MxFp4, rows, cols, random)).collect();
         let x = activations(9, cols, random);
         let mut quantized = QuantizedRows::new();
-        let x = quantized.quantize(&pool, &x, cols, Rounding::ByNeed);
+        let x = quantized.quantize(&pool, &x, cols, Rounding::Coarse);
         let lists: [&[u32]; 4] = [&[3], &[], &[0, 8, 8, 1, 2, 7], &[5, 4]];
         let experts: Vec<Expert<'_>> =
             w.iter().zip(lists).map(|(matrix, rows)| Expert { matrix, rows }).collect();
@@ -295,7 +291,7 @@ fn bias_and_accumulation() {
         let w = matrix(&pool, DType::Q5_0, rows, cols, random);
         let (x, bias) = (activations(6, cols, random), activations(1, rows, random));
         let mut quantized = QuantizedRows::new();
-        let x = quantized.quantize(&pool, &x, cols, Rounding::ByNeed);
+        let x = quantized.quantize(&pool, &x, cols, Rounding::Coarse);
         let mut plain = vec![0.0; 6 * rows];
         matmul(&pool, &x, &[&w], &mut plain, rows, Epilogue::default());
         let mut out = vec![2.0; 6 * rows];
@@ -312,10 +308,10 @@ fn empty_batches_and_zero_activations() {
     for pool in pools() {
         let w = matrix(&pool, DType::Q4_K, 8, 256, &mut Random(4));
         let mut quantized = QuantizedRows::new();
-        let x = quantized.quantize(&pool, &[], 256, Rounding::ByNeed);
+        let x = quantized.quantize(&pool, &[], 256, Rounding::Coarse);
         matmul(&pool, &x, &[&w], &mut [], 8, Epilogue::default());
         let zeros = [0.0; 256];
-        let x = quantized.quantize(&pool, &zeros, 256, Rounding::ByNeed);
+        let x = quantized.quantize(&pool, &zeros, 256, Rounding::Coarse);
         let mut out = [1.0; 8];
         matmul(&pool, &x, &[&w], &mut out, 8, Epilogue::default());
         assert_eq!(out, [0.0; 8]);
@@ -342,7 +338,7 @@ fn infinite_and_undefined_scales_stay_in_their_row() {
             let w = packed(&pool, tensor.unwrap());
             let x = activations(5, 256, &mut Random(7));
             let mut quantized = QuantizedRows::new();
-            let x = quantized.quantize(&pool, &x, 256, Rounding::ByNeed);
+            let x = quantized.quantize(&pool, &x, 256, Rounding::Coarse);
             let mut out = vec![0.0; 5 * 16];
             matmul(&pool, &x, &[&w], &mut out, 16, Epilogue::default());
             // MXFP4 has no undefined scale; every other first row is NaN through and through.

@@ -48,14 +48,21 @@ pub(super) trait Vectors: Copy {
     #[inline(always)]
     unsafe fn prefetch(_at: *const u8) {}
 
-    /// For each token, the sums of the products of its integers with those of group `part` of a
-    /// block, less [`Format::OFFSET`]. Unless `fine`, all high parts are zero.
+    /// The sums of the products of a chunk's integers, not less their [`offset`], with four activations.
+    unsafe fn dot<F: Format, S: Source<F, Self>>(
+        panel: S,
+        block: usize,
+        chunk: usize,
+        x: i32,
+    ) -> Self::Floats;
+
+    /// For each token, the sums of the products of its low parts with the integers of group `part` of a
+    /// block, less [`Format::OFFSET`] times its whole integers.
     unsafe fn sums<F: Format, S: Source<F, Self>, const T: usize>(
         panel: S,
         tokens: &[Token; T],
         block: usize,
         part: usize,
-        fine: bool,
     ) -> [Self::Floats; T];
 }
 

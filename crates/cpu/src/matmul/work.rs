@@ -67,23 +67,32 @@ pub(super) struct Work<'a> {
 }
 
 impl Work<'_> {
+    /// Where the products of token `token` with `count` matrix rows from `row` on go, the bias to add to
+    /// them, and whether what is there is to be added too.
+    #[inline(always)]
+    pub(super) fn place(
+        &self,
+        token: usize,
+        row: usize,
+        count: usize,
+    ) -> (&mut [f32], Option<&[f32]>, bool) {
+        assert!(self.rows.start <= row && row + count <= self.rows.end);
+        let col = self.job.first_col + row;
+        let start = (self.job.first_row + token) * self.stride + col;
+        // SAFETY: each output belongs to one matrix row of one job, which is in one task's range.
+        let out = unsafe { self.out.part(start..start + count) };
+        (out, self.epilogue.bias.map(|bias| &bias[col..col + count]), self.epilogue.accumulate)
+    }
+
     /// Stores the products of token `token` with the matrix rows that start at `row`; those beyond
     /// the range are dropped.
     #[inline(always)]
     pub(super) fn store(&self, token: usize, row: usize, products: &[f32]) {
         let count = products.len().min(self.rows.end - row);
-        let col = self.job.first_col + row;
-        let start = (self.job.first_row + token) * self.stride + col;
-        // SAFETY: each output belongs to one matrix row of one job, which is in one task's range.
-        let out = unsafe { self.out.part(start..start + count) };
-        if self.epilogue.bias.is_none() && !self.epilogue.accumulate {
-            out.copy_from_slice(&products[..count]);
-            return;
-        }
-        let bias = self.epilogue.bias.map(|bias| &bias[col..col + count]);
+        let (out, bias, accumulate) = self.place(token, row, count);
         for (i, (out, &product)) in out.iter_mut().zip(products).enumerate() {
             let sum = product + bias.map_or(0.0, |bias| bias[i]);
-            *out = if self.epilogue.accumulate { *out + sum } else { sum };
+            *out = if accumulate { *out + sum } else { sum };
         }
     }
 }

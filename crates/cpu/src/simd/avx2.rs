@@ -21,6 +21,7 @@ pub(super) unsafe fn run<K: Kernel>(kernel: K) -> K::Output {
 #[allow(clippy::undocumented_unsafe_blocks)]
 impl Simd for Avx2 {
     const LANES: usize = 8;
+    const REGISTERS: usize = 16;
     type V = __m256;
 
     #[inline(always)]

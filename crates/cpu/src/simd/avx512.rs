@@ -21,6 +21,7 @@ pub(super) unsafe fn run<K: Kernel>(kernel: K) -> K::Output {
 #[allow(clippy::undocumented_unsafe_blocks)]
 impl Simd for Avx512 {
     const LANES: usize = 16;
+    const REGISTERS: usize = 32;
     type V = __m512;
 
     #[inline(always)]

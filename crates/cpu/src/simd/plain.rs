@@ -18,6 +18,7 @@ fn zip(a: [f32; N], b: [f32; N], f: impl Fn(f32, f32) -> f32) -> [f32; N] {
 
 impl Simd for Plain {
     const LANES: usize = N;
+    const REGISTERS: usize = 16;
     type V = [f32; N];
 
     #[inline(always)]

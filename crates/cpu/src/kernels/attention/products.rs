@@ -61,6 +61,10 @@ macro_rules! blocks {
             }
             match rows - $row {
                 4.. => {
+                    // As many sums as there are registers for.
+                    if S::REGISTERS >= 32 {
+                        run!(4, 4);
+                    }
                     run!(4, 2);
                     $row += 4;
                 }

@@ -3,7 +3,7 @@
 use std::arch::aarch64::*;
 use std::arch::asm;
 
-use super::{joined, signed};
+use super::signed;
 use crate::matmul::formats::{BLOCK, Format};
 use crate::matmul::packed::CHUNKS;
 use crate::matmul::panels::Token;
@@ -31,6 +31,22 @@ fn dot_lane<const LANE: usize>(mut sum: int32x4_t, a: int8x16_t, b: int8x16_t) -
     sum
 }
 
+/// [`Vectors::dot`].
+#[inline(always)]
+pub(super) unsafe fn dot<F, V, S>(panel: S, block: usize, chunk: usize, x: i32) -> [float32x4_t; 2]
+where
+    F: Format,
+    V: Vectors<Bytes = [uint8x16_t; 2]>,
+    S: Source<F, V>,
+{
+    // SAFETY: as demanded of the caller.
+    unsafe {
+        let x = vreinterpretq_s8_s32(vdupq_n_s32(x));
+        let w = signed::<F, V, S>(panel, block, chunk);
+        w.map(|w| vcvtq_f32_s32(dot_lane::<0>(vdupq_n_s32(0), w, x)))
+    }
+}
+
 /// [`Vectors::sums`].
 #[inline(always)]
 pub(super) unsafe fn sums<F, V, S, const T: usize>(
@@ -47,31 +63,23 @@ where
     let halves = F::GROUP / WIDE;
     // SAFETY: as demanded of the caller.
     unsafe {
-        // For each token, rows and part of the activations.
-        let mut sums = [[[vdupq_n_s32(0); 2]; 2]; T];
-        let group = block * (BLOCK / F::GROUP) + part;
+        let mut sums = [[vdupq_n_s32(0); 2]; T];
         for (sums, token) in sums.iter_mut().zip(tokens) {
-            let correction = vdupq_n_s32(token.correction::<F, V>(group));
-            for [_, low] in sums {
-                *low = correction;
-            }
+            *sums = [vdupq_n_s32(token.correction::<F, V>(block, part)); 2];
         }
         for half in part * halves..(part + 1) * halves {
             let w: [[int8x16_t; 2]; QUARTERS] =
                 std::array::from_fn(|i| signed::<F, V, S>(panel, block, QUARTERS * half + i));
             for (sums, token) in sums.iter_mut().zip(tokens) {
-                let x = token.values.add(2 * block * BLOCK + WIDE * half);
-                for (part, x) in [vld1q_s8(x), vld1q_s8(x.add(BLOCK))].into_iter().enumerate() {
-                    for (rows, sums) in sums.iter_mut().enumerate() {
-                        let mut sum = sums[part];
-                        sum = dot_lane::<0>(sum, w[0][rows], x);
-                        sum = dot_lane::<1>(sum, w[1][rows], x);
-                        sum = dot_lane::<2>(sum, w[2][rows], x);
-                        sums[part] = dot_lane::<3>(sum, w[3][rows], x);
-                    }
+                let x = vld1q_s8(token.block(block).low.as_ptr().add(WIDE * half));
+                for (rows, sum) in sums.iter_mut().enumerate() {
+                    *sum = dot_lane::<0>(*sum, w[0][rows], x);
+                    *sum = dot_lane::<1>(*sum, w[1][rows], x);
+                    *sum = dot_lane::<2>(*sum, w[2][rows], x);
+                    *sum = dot_lane::<3>(*sum, w[3][rows], x);
                 }
             }
         }
-        sums.map(|[low, high]| [joined(low), joined(high)])
+        sums.map(|sums| sums.map(|sums| vcvtq_f32_s32(sums)))
     }
 }
