@@ -34,7 +34,7 @@ mod work;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use formats::BLOCK;
+pub(crate) use formats::{BLOCK, f16 as single};
 pub(crate) use matrix::pack_cached;
 pub use matrix::{Matrix, MatrixError, pack};
 

@@ -73,6 +73,14 @@ impl Block {
         scaled32: 0.0,
     };
 
+    /// Sets the low parts to the low bytes of integers.
+    #[inline(always)]
+    fn set_low(&mut self, integers: &[i32; BLOCK]) {
+        for (low, integer) in self.low.iter_mut().zip(integers) {
+            *low = *integer as i8;
+        }
+    }
+
     /// Sets what follows from the scale and the sums of both halves' integers.
     #[inline(always)]
     fn describe(&mut self, scale: f32, sums: [i32; 2]) {
@@ -277,9 +285,7 @@ fn coarse(
                 *count += 1;
             }
         }
-        for i in 0..BLOCK {
-            block.low[i] = integers[i] as i8;
-        }
+        block.set_low(&integers);
     }
 }
 
@@ -349,9 +355,7 @@ fn quantize_block(x: &[f32; BLOCK], size: f32, out: &mut Block) -> Option<[i32; 
         sums[0] = sums[0].wrapping_add(integers[i]);
         sums[1] = sums[1].wrapping_add(integers[BLOCK / 2 + i]);
     }
-    for i in 0..BLOCK {
-        out.low[i] = integers[i] as i8;
-    }
+    out.set_low(&integers);
     out.describe(scale, sums);
     stands_out.then_some(integers)
 }

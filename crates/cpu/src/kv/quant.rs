@@ -11,6 +11,7 @@ use baton_graph::KvType;
 use half::f16;
 
 use super::PAGE;
+use crate::matmul::single;
 
 const BLOCK: usize = KvType::BLOCK;
 
@@ -115,15 +116,28 @@ pub(crate) fn keys(kind: KvType, page: &[u16], cols: usize, out: &mut [f32]) {
     for (b, out) in out.chunks_mut(BLOCK * PAGE).enumerate() {
         let halves = &scales[b * PAGE..(b + 1) * PAGE];
         for (scale, &half) in scale[..cols].iter_mut().zip(halves) {
-            *scale = f16::from_bits(half).to_f32();
+            *scale = single(half);
         }
         for (i, out) in out.chunks_exact_mut(PAGE).enumerate() {
             let codes = &codes[(b * each + i % each) * PAGE..][..PAGE];
-            let both = out[..cols].iter_mut().zip(&codes[..cols]).zip(&scale);
+            // Loops, not closures, which would be compiled without the machine's vector instructions.
+            let all = out[..cols].iter_mut().zip(&codes[..cols]).zip(&scale);
             match (kind, i < each) {
-                (KvType::Q4_0, true) => both.for_each(|((x, c), s)| *x = low(*c) * s),
-                (KvType::Q4_0, false) => both.for_each(|((x, c), s)| *x = high(*c) * s),
-                _ => both.for_each(|((x, c), s)| *x = f32::from(*c as i8) * s),
+                (KvType::Q4_0, true) => {
+                    for ((x, c), s) in all {
+                        *x = low(*c) * s;
+                    }
+                }
+                (KvType::Q4_0, false) => {
+                    for ((x, c), s) in all {
+                        *x = high(*c) * s;
+                    }
+                }
+                _ => {
+                    for ((x, c), s) in all {
+                        *x = f32::from(*c as i8) * s;
+                    }
+                }
             }
         }
     }
@@ -146,14 +160,19 @@ pub(crate) fn values(
         let out = out[t * stride..(t + 1) * stride].chunks_exact_mut(BLOCK);
         let codes = codes[t * blocks * each..(t + 1) * blocks * each].chunks_exact(each);
         for ((out, codes), &half) in out.zip(codes).zip(&scales[t * blocks..]) {
-            let scale = f16::from_bits(half).to_f32();
+            let scale = single(half);
             if kind == KvType::Q4_0 {
                 let (first, second) = out.split_at_mut(each);
-                for ((x, y), c) in first.iter_mut().zip(second).zip(codes) {
-                    (*x, *y) = (low(*c) * scale, high(*c) * scale);
+                for (x, c) in first.iter_mut().zip(codes) {
+                    *x = low(*c) * scale;
+                }
+                for (x, c) in second.iter_mut().zip(codes) {
+                    *x = high(*c) * scale;
                 }
             } else {
-                out.iter_mut().zip(codes).for_each(|(x, c)| *x = f32::from(*c as i8) * scale);
+                for (x, c) in out.iter_mut().zip(codes) {
+                    *x = f32::from(*c as i8) * scale;
+                }
             }
         }
     }
@@ -161,12 +180,12 @@ pub(crate) fn values(
 
 #[inline(always)]
 fn low(code: u8) -> f32 {
-    f32::from((code & 15) as i8 - 8)
+    f32::from(code & 15) - 8.0
 }
 
 #[inline(always)]
 fn high(code: u8) -> f32 {
-    f32::from((code >> 4) as i8 - 8)
+    f32::from(code >> 4) - 8.0
 }
 
 #[cfg(test)]

@@ -313,8 +313,8 @@ impl Tile {
                 return;
             }
             if self.passes == 1 {
-                for t in 0..T.min(self.count) {
-                    store::<V>(work, self.first + t, row, totals[t]);
+                for (t, total) in totals.iter().enumerate().take(self.count) {
+                    store::<V>(work, self.first + t, row, *total);
                 }
             } else {
                 for t in (0..T.min(self.count)).step_by(2) {

@@ -69,8 +69,12 @@ pub(super) struct Work<'a> {
 impl Work<'_> {
     /// Where the products of token `token` with `count` matrix rows from `row` on go, the bias to add to
     /// them, and whether what is there is to be added too.
+    ///
+    /// # Safety
+    /// Nobody else may have that place.
+    #[allow(clippy::mut_from_ref)]
     #[inline(always)]
-    pub(super) fn place(
+    pub(super) unsafe fn place(
         &self,
         token: usize,
         row: usize,
@@ -79,7 +83,8 @@ impl Work<'_> {
         assert!(self.rows.start <= row && row + count <= self.rows.end);
         let col = self.job.first_col + row;
         let start = (self.job.first_row + token) * self.stride + col;
-        // SAFETY: each output belongs to one matrix row of one job, which is in one task's range.
+        // SAFETY: each output belongs to one matrix row of one job, which is in one task's range; within
+        // the task the caller sees to it.
         let out = unsafe { self.out.part(start..start + count) };
         (out, self.epilogue.bias.map(|bias| &bias[col..col + count]), self.epilogue.accumulate)
     }
@@ -89,7 +94,8 @@ impl Work<'_> {
     #[inline(always)]
     pub(super) fn store(&self, token: usize, row: usize, products: &[f32]) {
         let count = products.len().min(self.rows.end - row);
-        let (out, bias, accumulate) = self.place(token, row, count);
+        // SAFETY: it is given back with this call.
+        let (out, bias, accumulate) = unsafe { self.place(token, row, count) };
         for (i, (out, &product)) in out.iter_mut().zip(products).enumerate() {
             let sum = product + bias.map_or(0.0, |bias| bias[i]);
             *out = if accumulate { *out + sum } else { sum };
