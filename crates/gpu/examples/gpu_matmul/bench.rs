@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use baton_gpu::{Activations, Clock, Gpu, Matrix, Part, Product, Tuning, Use, View};
+use baton_gpu::{Activations, Clock, Cooperative, Gpu, Matrix, Part, Product, Tuning, Use, View};
 use baton_weights::{Affine, DType, Tensor};
 
 use crate::Outcome;
@@ -132,7 +132,7 @@ impl Bench {
         rows: usize,
         cols: usize,
         tokens: usize,
-        vectors: bool,
+        division: Cooperative,
     ) -> Outcome<(f32, f32)> {
         let matrix = Arc::clone(&self.matrices(dtype, rows, cols, 0)?[0]);
         let gpu = &self.gpu;
@@ -141,18 +141,7 @@ impl Bench {
         let mut results = Vec::new();
         for tiled in [true, false] {
             let mut product = Product::new(gpu, &matrix, &x, View::whole(&y), rows)?;
-            let edge = gpu.features().cooperative.unwrap_or(16);
-            let division =
-                |(sub_rows, sub_tokens, rows, columns): (_, _, u32, u32)| baton_gpu::Cooperative {
-                    edge,
-                    sub_rows,
-                    sub_tokens,
-                    rows: rows * 16 / edge,
-                    columns: columns * 16 / edge,
-                    vectors,
-                };
-            let cooperative =
-                Some(division(if tokens > 128 { (4, 4, 4, 2) } else { (2, 2, 2, 2) }));
+            let cooperative = Some(division);
             product.tune(Tuning { tiled, cooperative, ..Default::default() })?;
             let mut outcome = Ok(());
             gpu.submit("a product", |pass| {

@@ -75,28 +75,47 @@ fn main() -> Outcome<()> {
     Ok(())
 }
 
-/// Cooperative kernels, with and without checks of indices, against the plain ones.
+/// Ways to divide work among cooperative matrices; none if the device has none.
+fn divisions(gpu: &Gpu) -> Vec<Cooperative> {
+    let Some(edge) = gpu.features().cooperative else { return Vec::new() };
+    let shape = |(sub_rows, sub_tokens, rows, columns, vectors): (_, _, u32, u32, _)| Cooperative {
+        edge,
+        sub_rows,
+        sub_tokens,
+        rows: rows * 16 / edge,
+        columns: columns * 16 / edge,
+        vectors,
+    };
+    let divisions = [
+        (2, 2, 4, 4, true),
+        (4, 2, 2, 4, true),
+        (2, 2, 2, 4, true),
+        (2, 2, 2, 2, true),
+        (2, 1, 2, 2, true),
+        (4, 4, 4, 2, true),
+        (4, 2, 4, 4, true),
+        (2, 2, 4, 4, false),
+    ];
+    divisions.map(shape).into()
+}
+
+/// Cooperative kernels against the plain ones.
 fn check(bench: &mut Bench, types: &[DType]) {
-    if bench.gpu.features().cooperative.is_none() {
-        return;
-    }
     println!(
-        "\ncooperative against plain kernels: largest difference, and that relative to the largest result"
+        "\ncooperative against plain kernels: largest difference, and that by the largest result"
     );
+    let (rows, cols, tokens) = (300, 768, 200);
     for &dtype in types {
-        for (rows, cols, tokens) in [(256, 512, 256), (200, 768, 77), (64, 256, 9)] {
-            for vectors in [true, false] {
-                let what = format!("{dtype} {rows}x{cols} {tokens} tokens, vectors {vectors}");
-                bench.or_report(&what, |bench| {
-                    let (difference, relative) =
-                        bench.compare(dtype, rows, cols, tokens, vectors)?;
-                    // Quantized weights are rounded to halves, floats here are halves.
-                    let bound = if dtype.is_float() { 2e-5 } else { 2e-3 };
-                    let verdict = if relative < bound { "good" } else { "WRONG" };
-                    println!("{what}: {difference:.2e} {relative:.2e} {verdict}");
-                    Ok(())
-                });
-            }
+        for division in divisions(&bench.gpu) {
+            let what = format!("{dtype} {rows}x{cols} tokens {tokens} {division:?}");
+            bench.or_report(&what, |bench| {
+                let (difference, relative) = bench.compare(dtype, rows, cols, tokens, division)?;
+                // Quantized weights are rounded to halves, floats here are halves.
+                let bound = if dtype.is_float() { 2e-5 } else { 2e-3 };
+                let verdict = if relative < bound { "good" } else { "WRONG" };
+                println!("{what}: {difference:.2e} {relative:.2e} {verdict}");
+                Ok(())
+            });
         }
     }
 }
@@ -117,33 +136,9 @@ fn sweep(bench: &mut Bench, ceiling: f64) {
         }
     }
     println!("\nmany tokens: subgroups and their matrices, along outputs and tokens");
-    let Some(edge) = bench.gpu.features().cooperative else {
-        println!("this adapter has no cooperative matrices");
-        return;
-    };
-    let shape = |(sub_rows, sub_tokens, rows, columns, vectors): (_, _, u32, u32, _)| Cooperative {
-        edge,
-        sub_rows,
-        sub_tokens,
-        rows: rows * 16 / edge,
-        columns: columns * 16 / edge,
-        vectors,
-    };
-    let divisions = [
-        (4, 4, 4, 2, true),
-        (2, 2, 4, 4, true),
-        (2, 2, 4, 4, false),
-        (4, 2, 4, 4, true),
-        (4, 2, 2, 4, true),
-        (4, 2, 2, 2, true),
-        (4, 1, 2, 4, true),
-        (2, 2, 2, 4, true),
-        (2, 2, 2, 2, true),
-        (2, 1, 2, 2, true),
-    ];
     for (rows, cols) in bench.shapes(&[(4096, 4096), (14_336, 4096), (4096, 14_336)]) {
         for tokens in [2048, 512, 64] {
-            for cooperative in divisions.map(shape) {
+            for cooperative in divisions(&bench.gpu) {
                 let (r, t) = cooperative.tile();
                 let what =
                     format!("Q4_K {rows}x{cols} tokens {tokens} tile {r}x{t} {cooperative:?}");
