@@ -56,6 +56,8 @@ tools() {
 
 test_data() {
     tools
+    # Vulkan in software, which the tests of the GPU unit run on.
+    packages mesa-vulkan-drivers libvulkan1
     scripts/test-data.sh
 }
 

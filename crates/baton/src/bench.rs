@@ -4,7 +4,6 @@
 //! numbers    values of flags: lists and ranges
 //! plan       from flags to settings of the engine and tests
 //! subject    the model that is measured, and the time to load it
-//! shape      models of random weights, made in memory
 //! passes     one test: forward passes with a clock
 //! stats      means and deviations
 //! machine    what the model runs on
@@ -29,7 +28,6 @@ pub mod plan;
 pub mod plot;
 pub mod record;
 pub mod roofline;
-pub mod shape;
 pub mod stats;
 pub mod subject;
 

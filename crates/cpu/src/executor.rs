@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use baton_graph::{
-    Batch, ExecError, Executor, Graph, KvBlock, KvType, Limits, Logits, Pager, SeqId, Usage,
+    Batch, ExecError, Executor, Graph, KvBlock, KvType, Limits, Logits, Pager, SeqId, Timing, Usage,
 };
 
 use crate::arena::{Arena, Slots};
@@ -20,7 +20,6 @@ use crate::pages::Floats;
 use crate::plan::{Plan, Product, View, Work, zeroed};
 use crate::pool::Pool;
 use crate::quant::{QuantizedRows, Rows};
-use crate::timing::Timing;
 use attention::AttentionBuffers;
 use moe::MoeBuffers;
 use spans::Spans;

@@ -22,7 +22,6 @@ pub mod quant;
 pub mod roof;
 mod simd;
 mod threads;
-mod timing;
 mod unit;
 
 pub use cache::{PackedCache, PackedFile};

@@ -26,7 +26,7 @@ fn operations() {
 
 #[test]
 fn models() {
-    units().iter().for_each(|cpu| conformance::models(cpu, Tolerance::F32));
+    units().iter().for_each(|cpu| conformance::models(cpu, Tolerance::F32, Tolerance::SAME));
 }
 
 #[test]
@@ -36,12 +36,12 @@ fn whole_texts() {
 
 #[test]
 fn caches() {
-    units().iter().for_each(|cpu| conformance::caches(cpu, Tolerance::F32));
+    units().iter().for_each(|cpu| conformance::caches(cpu, Tolerance::F32, Tolerance::SAME));
 }
 
 #[test]
 fn failures() {
-    units().iter().for_each(|cpu| conformance::failures(cpu));
+    units().iter().for_each(|cpu| conformance::failures(cpu, Tolerance::SAME));
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn quantized_caches() {
         for isa in Isa::available() {
             let isa = Some(isa);
             let cpu = Cpu::new(CpuOptions { isa, kv_type, ..CpuOptions::default() }).unwrap();
-            conformance::models(&cpu, tolerance);
+            conformance::models(&cpu, tolerance, Tolerance::SAME);
         }
     }
 }
@@ -72,8 +72,11 @@ const ROUNDED: Tolerance = Tolerance { nmse: 1e-3, worst: 0.05 };
 fn quantized_weights() {
     let blocks = [DType::Q8_0, DType::Q4_0, DType::Q4_1, DType::Q5_0, DType::Q5_1];
     for cpu in units() {
-        conformance::quantized(&cpu, &blocks, ROUNDED);
-        conformance::quantized(&cpu, &[DType::F16, DType::BF16], Tolerance::F32);
+        // Sums in another order may round an activation to the next integer.
+        let same = Tolerance { nmse: ROUNDED.nmse / 10.0, ..ROUNDED };
+        conformance::quantized(&cpu, &blocks, ROUNDED, same);
+        let same = Tolerance { nmse: Tolerance::F32.nmse / 10.0, ..Tolerance::F32 };
+        conformance::quantized(&cpu, &[DType::F16, DType::BF16], Tolerance::F32, same);
     }
 }
 

@@ -1,5 +1,7 @@
 //! A graph: nodes in execution order over typed values.
 
+use baton_weights::Weights;
+
 use crate::{
     Attention, Dim, ExecError, GraphError, KvType, Limits, Lookup, Op, Scope, Type, ValueId, infer,
 };
@@ -152,6 +154,25 @@ impl Graph {
                 limits.context
             ))),
         }
+    }
+
+    /// Checks what every unit must check of a model's weights: that all are there in their shapes.
+    ///
+    /// # Errors
+    /// The first that is missing or has another shape, or none at all.
+    pub fn check_weights(&self, weights: &Weights) -> Result<(), ExecError> {
+        for spec in &self.weights {
+            let found = weights.get(&spec.name)?.shape();
+            if found != spec.shape {
+                let (name, expected) = (spec.name.clone(), spec.shape.clone());
+                return Err(ExecError::WeightShape { name, found, expected });
+            }
+            if found.contains(&0) {
+                let text = format!("weight {:?} has a dimension of 0: {found:?}", spec.name);
+                return Err(ExecError::Invalid(text));
+            }
+        }
+        Ok(())
     }
 
     /// A value's type.

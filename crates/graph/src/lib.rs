@@ -19,8 +19,10 @@ mod op;
 mod pager;
 pub mod passes;
 pub mod reference;
+mod slots;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+mod timing;
 mod types;
 
 pub use builder::GraphBuilder;
@@ -34,4 +36,6 @@ pub use op::{
     Rope, RopeLayout, Routing, Scope,
 };
 pub use pager::{PageCopy, PageId, Pager};
+pub use slots::{Life, share_slots};
+pub use timing::Timing;
 pub use types::{Dim, Elem, StateId, Type, ValueId, WeightId};

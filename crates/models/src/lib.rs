@@ -30,6 +30,8 @@ mod model;
 mod names;
 mod rope;
 mod rope_keys;
+#[cfg(feature = "shapes")]
+pub mod shape;
 mod source;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

@@ -4,14 +4,18 @@
 //! every architecture, run by transformers in f32.
 
 mod embeddings;
+mod speed;
 mod successors;
+mod units;
 
 use std::path::{Path, PathBuf};
 
 use baton_weights::{GgufFile, GgufWriter, Metadata, Value};
 
 pub use embeddings::{EmbeddedText, EmbeddingGolden, embedding_goldens};
+pub use speed::Speed;
 pub use successors::{CHATML, Successors};
+pub use units::{golden_embeddings_agree, golden_models_agree};
 
 /// One prompt of one golden model file.
 #[derive(Clone, Debug)]

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use baton_graph::{Batch, ExecError, Executor, Rows, SeqId};
+pub use baton_models::shape::Random;
 
 use super::plan::Test;
 
@@ -107,19 +108,5 @@ impl<'a> Passes<'a> {
 /// Tokens that differ from run to run of a list, but are the same in every run of the program.
 pub fn random_tokens(n: usize, vocab: usize) -> Vec<u32> {
     let mut random = Random(1);
-    (0..n).map(|_| (random.next() % vocab.max(1) as u64) as u32).collect()
-}
-
-/// SplitMix64: plenty for tokens and weights that only have to look like some.
-pub struct Random(pub u64);
-
-impl Random {
-    /// The next 64 bits.
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
+    (0..n).map(|_| (random.bits() % vocab.max(1) as u64) as u32).collect()
 }

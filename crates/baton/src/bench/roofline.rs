@@ -151,7 +151,7 @@ fn cache_layers(config: &ModelConfig) -> Vec<(f64, Option<usize>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::shape::Wanted;
+    use baton_models::shape::Wanted;
 
     fn work(shape: &str) -> Work {
         Work::of(&shape.parse::<Wanted>().unwrap().make().unwrap()).unwrap()

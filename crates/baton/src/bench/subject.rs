@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use baton_engine::{LoadOptions, PackedCache, compile_model};
 use baton_graph::Executor;
+use baton_models::shape::{Need, Wanted};
 use baton_models::{Model, Source};
 use baton_weights::Value;
 
 use super::plan::Setting;
 use super::roofline::Work;
-use super::shape::Wanted;
 use crate::format;
 
 /// A model to be measured.
@@ -80,6 +80,9 @@ impl Subject {
     /// # Errors
     /// If it does not fit into memory.
     pub fn make(wanted: &Wanted) -> anyhow::Result<Subject> {
+        if let Some(available) = baton_engine::available_memory() {
+            check(&wanted.to_string(), wanted.need(), available)?;
+        }
         let model = wanted.make()?;
         let facts = Facts::of(&model, format!("shape {wanted}"));
         let (vocab, work) = (model.config().vocab, Work::of(&model)?);
@@ -231,4 +234,35 @@ fn file_type(model: &Model) -> String {
         }
     }
     kinds.into_iter().max_by_key(|(_, bytes)| *bytes).map_or_else(String::new, |(dtype, _)| dtype)
+}
+
+fn check(name: &str, need: Need, available: u64) -> anyhow::Result<()> {
+    let all = need.weights.saturating_add(need.source);
+    if all <= available {
+        return Ok(());
+    }
+    Err(crate::failure::hinted(
+        format_args!(
+            "{name} does not fit into memory: it needs {}, {} are available",
+            format::memory(all),
+            format::memory(available)
+        ),
+        "a smaller shape, or a type of fewer bits, may fit",
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_fit_is_refused_with_both_numbers() {
+        let need = "llama-3.1-70b:q4_k_m".parse::<Wanted>().unwrap().need();
+        let error = check("llama-3.1-70b:q4_k_m", need, 16 << 30).unwrap_err().to_string();
+        assert!(
+            error.contains("16.0 GiB are available") && error.contains("it needs 4"),
+            "{error}"
+        );
+        assert!(check("x", Need { weights: 5, source: 2 }, 7).is_ok());
+    }
 }

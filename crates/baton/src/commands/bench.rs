@@ -15,11 +15,11 @@ use crate::bench::numbers::{Numbers, Pair};
 use crate::bench::output::{Format, Printer};
 use crate::bench::plan::{self, Lists, Plan};
 use crate::bench::plot;
-use crate::bench::shape::Wanted;
 use crate::bench::subject::Subject;
 use crate::failure::usage;
 use crate::packing::Packing;
 use crate::{bench, models};
+use baton_models::shape::Wanted;
 
 pub use spelling::respelled;
 

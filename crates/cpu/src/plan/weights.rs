@@ -14,17 +14,7 @@ pub(super) struct Resolved<'a> {
 
 impl<'a> Resolved<'a> {
     pub(super) fn new(graph: &'a Graph, weights: &'a Weights) -> Result<Self, ExecError> {
-        for spec in graph.weights() {
-            let found = weights.get(&spec.name)?.shape();
-            if found != spec.shape {
-                let (name, expected) = (spec.name.clone(), spec.shape.clone());
-                return Err(ExecError::WeightShape { name, found, expected });
-            }
-            if found.contains(&0) {
-                let text = format!("weight {:?} has a dimension of 0: {found:?}", spec.name);
-                return Err(ExecError::Invalid(text));
-            }
-        }
+        graph.check_weights(weights)?;
         Ok(Resolved { graph, weights })
     }
 

@@ -54,7 +54,7 @@ impl Ours {
         self.engine.clear_cache()?;
         let vocab = self.vocab.max(1) as u64;
         let prompt: Vec<u32> =
-            (0..workload.prompt).map(|_| (self.random.next() % vocab) as u32).collect();
+            (0..workload.prompt).map(|_| (self.random.bits() % vocab) as u32).collect();
         let options = GenerateOptions {
             sampling: Sampling { temperature: Some(0.0), ..Sampling::default() },
             max_tokens: Some(workload.generated),

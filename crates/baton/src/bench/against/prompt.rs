@@ -57,7 +57,7 @@ impl Prompts {
 
     /// The next prompt, of `words` words.
     pub fn next(&mut self, words: usize) -> String {
-        let word = |_| WORDS[(self.random.next() % WORDS.len() as u64) as usize];
+        let word = |_| WORDS[(self.random.bits() % WORDS.len() as u64) as usize];
         (0..words).map(word).collect::<Vec<_>>().join(" ")
     }
 

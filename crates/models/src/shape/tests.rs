@@ -75,7 +75,7 @@ fn every_shape_is_a_model_that_builds() {
     // Tensors of the smallest shapes only; the others differ in numbers.
     for text in ["tiny:q4_k_m", "tiny:q8_0", "tiny:f16", "tiny-moe:q4_0", "tiny-moe:q6_k"] {
         let model = wanted(text).make().unwrap();
-        let (graph, weights) = model.build(&baton_models::BuildOptions { context: 64 }).unwrap();
+        let (graph, weights) = model.build(&crate::BuildOptions { context: 64 }).unwrap();
         assert_eq!(graph.vocab(), 512);
         assert_eq!(weights.stored_bytes() as u64, wanted(text).need().weights, "{text}");
     }
@@ -85,12 +85,9 @@ fn every_shape_is_a_model_that_builds() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_with_both_numbers() {
+fn needs_are_those_of_published_files() {
     let need = wanted("llama-3.1-70b:q4_k_m").need();
     assert!((42_000_000_000..43_000_000_000).contains(&need.weights), "{need:?}");
-    let error = check("llama-3.1-70b:q4_k_m", need, 16 << 30).unwrap_err().to_string();
-    assert!(error.contains("16.0 GiB are available") && error.contains("it needs 4"), "{error}");
-    assert!(check("x", Need { weights: 5, source: 2 }, 7).is_ok());
 }
 
 #[test]

@@ -15,13 +15,11 @@ mod recipe;
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-use baton_models::{Model, Source};
 use baton_weights::{DType, GgufFile, Tensor};
 use bytes::Bytes;
 use serde::Deserialize;
 
-use super::passes::Random;
-use crate::format;
+use crate::{Model, Result, Source};
 use layout::{Layout, Planned};
 use recipe::{RECIPES, Recipe};
 
@@ -74,7 +72,7 @@ pub struct Need {
 impl FromStr for Wanted {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
         let (name, recipe) = text.split_once(':').unwrap_or((text, "q4_k_m"));
         let mut shapes = shapes();
         let Some(shape) = shapes.remove(&name.to_lowercase()) else {
@@ -107,12 +105,8 @@ impl Wanted {
     /// Makes it.
     ///
     /// # Errors
-    /// If it does not fit into the machine's memory, with both numbers.
-    pub fn make(&self) -> anyhow::Result<Model> {
-        let need = self.need();
-        if let Some(available) = baton_engine::available_memory() {
-            check(&self.to_string(), need, available)?;
-        }
+    /// If the shape is none of a model that can be built.
+    pub fn make(&self) -> Result<Model> {
         let Layout { metadata, tensors } = Layout::of(&self.shape, self.recipe);
         let mut random = Random(self.shape.layers as u64);
         let mut sources: BTreeMap<String, Bytes> = BTreeMap::new();
@@ -120,7 +114,7 @@ impl Wanted {
             let blocks = fill::blocks(dtype_of(&tensors, &dtype), bytes, &mut random);
             sources.insert(dtype, blocks.into());
         }
-        let made: Result<Vec<Tensor>, baton_weights::Error> = tensors
+        let made: std::result::Result<Vec<Tensor>, baton_weights::Error> = tensors
             .iter()
             .map(|planned| {
                 let bytes = planned.bytes() as usize;
@@ -133,7 +127,21 @@ impl Wanted {
             })
             .collect();
         let file = GgufFile::from_tensors(metadata, made?)?;
-        Ok(Model::from_source(Source::Gguf(file))?)
+        Model::from_source(Source::Gguf(file))
+    }
+}
+
+/// SplitMix64: plenty for tokens and weights that only have to look like some.
+pub struct Random(pub u64);
+
+impl Random {
+    /// The next 64 bits.
+    pub fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
     }
 }
 
@@ -151,21 +159,6 @@ fn pools(tensors: &[Planned]) -> BTreeMap<String, usize> {
 fn dtype_of(tensors: &[Planned], name: &str) -> DType {
     let mut types = tensors.iter().map(|tensor| tensor.dtype);
     types.find(|dtype| dtype.to_string() == name).unwrap_or(DType::F32)
-}
-
-fn check(name: &str, need: Need, available: u64) -> anyhow::Result<()> {
-    let all = need.weights.saturating_add(need.source);
-    if all <= available {
-        return Ok(());
-    }
-    Err(crate::failure::hinted(
-        format_args!(
-            "{name} does not fit into memory: it needs {}, {} are available",
-            format::memory(all),
-            format::memory(available)
-        ),
-        "a smaller shape, or a type of fewer bits, may fit",
-    ))
 }
 
 fn shapes() -> BTreeMap<String, Shape> {

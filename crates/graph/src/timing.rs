@@ -1,9 +1,9 @@
-//! Where the time of forward passes goes, printed at the end if the environment asks for it.
+//! Where the time of a unit's forward passes goes, printed at the end if the environment asks for it.
 
 use std::time::Duration;
 
 /// The environment variable that asks for the table.
-pub(crate) const ENV: &str = "BATON_TIMING";
+const ENV: &str = "BATON_TIMING";
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Phase {
@@ -13,7 +13,7 @@ struct Phase {
 
 /// Times of each kind of step, apart for prefill and decode.
 #[derive(Debug)]
-pub(crate) struct Timing {
+pub struct Timing {
     on: bool,
     phases: [Phase; 2],
     /// Per label: calls and time, prefill and decode.
@@ -21,33 +21,34 @@ pub(crate) struct Timing {
 }
 
 impl Timing {
-    /// Times these labels if [`ENV`] is set and not `0`.
-    pub(crate) fn from_env(labels: &[String]) -> Self {
+    /// Times these labels if `BATON_TIMING` is set in the environment and not `0`.
+    pub fn from_env(labels: &[String]) -> Self {
         let on = std::env::var_os(ENV).is_some_and(|value| !value.is_empty() && value != "0");
         Timing { on, phases: Default::default(), times: vec![Default::default(); labels.len()] }
     }
 
+    /// Whether anything is timed.
     #[inline]
-    pub(crate) fn is_on(&self) -> bool {
+    pub fn is_on(&self) -> bool {
         self.on
     }
 
     /// Counts one step.
-    pub(crate) fn add(&mut self, label: usize, decode: bool, time: Duration) {
+    pub fn add(&mut self, label: usize, decode: bool, time: Duration) {
         let (calls, sum) = &mut self.times[label][usize::from(decode)];
         *calls += 1;
         *sum += time;
     }
 
     /// Counts a pass.
-    pub(crate) fn pass(&mut self, decode: bool, tokens: usize) {
+    pub fn pass(&mut self, decode: bool, tokens: usize) {
         let phase = &mut self.phases[usize::from(decode)];
         phase.passes += 1;
         phase.tokens += tokens;
     }
 
     /// The table, the most expensive steps first; empty if nothing was timed.
-    pub(crate) fn table(&self, labels: &[String]) -> String {
+    pub fn table(&self, labels: &[String]) -> String {
         use std::fmt::Write;
         let mut out = String::new();
         for (phase, name) in ["prefill", "decode"].into_iter().enumerate() {
@@ -71,7 +72,7 @@ impl Timing {
     }
 
     /// Writes the table to standard error.
-    pub(crate) fn print(&self, labels: &[String]) {
+    pub fn print(&self, labels: &[String]) {
         if self.on {
             eprint!("{}", self.table(labels));
         }

@@ -3,7 +3,7 @@
 use baton_weights::DType;
 use half::{bf16, f16};
 
-use crate::bench::passes::Random;
+use super::Random;
 
 /// What weights spread over, in both directions.
 const SIZE: f32 = 0.05;
@@ -23,17 +23,17 @@ pub fn blocks(dtype: DType, bytes: usize, random: &mut Random) -> Vec<u8> {
 }
 
 fn floats(n: usize, random: &mut Random) -> impl Iterator<Item = f32> {
-    (0..n).map(move |_| (random.next() >> 40) as f32 / (1u32 << 23) as f32 - 1.0).map(|v| v * SIZE)
+    (0..n).map(move |_| (random.bits() >> 40) as f32 / (1u32 << 23) as f32 - 1.0).map(|v| v * SIZE)
 }
 
 fn quantized(dtype: DType, bytes: usize, random: &mut Random) -> Vec<u8> {
     let mut data = vec![0; bytes];
     let mut words = data.chunks_exact_mut(8);
     for word in &mut words {
-        word.copy_from_slice(&random.next().to_le_bytes());
+        word.copy_from_slice(&random.bits().to_le_bytes());
     }
     let rest = words.into_remainder();
-    let last = random.next().to_le_bytes();
+    let last = random.bits().to_le_bytes();
     rest.copy_from_slice(&last[..rest.len()]);
     let scales = scales(dtype);
     for block in data.chunks_exact_mut(dtype.block_bytes()) {

@@ -1,0 +1,126 @@
+//! A kernel with all that it needs but its number of rows, bound once and run in every pass.
+
+use std::sync::Arc;
+
+use crate::matmul::unroll;
+use crate::plan::Height;
+use crate::step::Sizes;
+use crate::{Access, Constant, Gpu, GpuError, Kernel, Shader};
+
+/// A shader of this crate that reads the tables of `shaders/step.wgsl` in its first binding.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Source {
+    pub(crate) name: &'static str,
+    /// Files after `step.wgsl`.
+    pub(crate) files: &'static [&'static str],
+    /// Bindings read and then bindings written, behind the tables.
+    pub(crate) reads: usize,
+    pub(crate) writes: usize,
+    /// Extensions that it enables.
+    pub(crate) enables: &'static [&'static str],
+}
+
+impl Source {
+    /// The WGSL, with blocks repeated as constants say.
+    pub(crate) fn text(&self, constants: &[(&str, Constant)]) -> String {
+        let files: String = std::iter::once(&STEP).chain(self.files).copied().collect();
+        unroll(&files, constants)
+    }
+}
+
+const STEP: &str = include_str!("shaders/step.wgsl");
+
+/// The workgroups of a launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Grid {
+    /// So many for each row.
+    Rows(u32, Height),
+    /// For each part of the past, this number for each lone token; in passes of single tokens, or in
+    /// others.
+    Parts(u32, bool),
+    /// So many for each token, but in passes of single tokens.
+    NotSingle(u32),
+    /// So many for each lone token.
+    Lone(u32),
+    /// So many for each tile of queries.
+    Tiles(u32),
+}
+
+impl Grid {
+    /// The numbers in each direction; none if there is nothing to do.
+    fn of(self, sizes: &Sizes) -> Option<[u32; 3]> {
+        let grid = match self {
+            Grid::Rows(x, height) => [x, sizes.rows(height), 1],
+            Grid::Parts(_, single) if single != sizes.single => return None,
+            Grid::NotSingle(_) if sizes.single => return None,
+            Grid::Parts(y, _) => [sizes.parts, y, sizes.lone],
+            Grid::NotSingle(x) => [x, sizes.tokens, 1],
+            Grid::Lone(x) => [x, sizes.lone, 1],
+            Grid::Tiles(y) => [sizes.tiles, y, 1],
+        };
+        (!grid.contains(&0)).then_some(grid)
+    }
+}
+
+/// A kernel with buffers and parameters.
+#[derive(Debug)]
+pub(crate) struct Launch {
+    kernel: Arc<Kernel>,
+    group: wgpu::BindGroup,
+    immediates: Vec<u8>,
+    grid: Grid,
+    /// Words of a row of integers that it stores for a product that comes next: its last parameter,
+    /// where [`Sizes::integers`] says so.
+    integers: Option<(Height, u32)>,
+}
+
+impl Launch {
+    /// Binds `buffers`, the tables first.
+    ///
+    /// # Errors
+    /// If the driver refuses the shader.
+    pub(crate) fn new(
+        gpu: &Gpu,
+        source: &Source,
+        constants: &[(&str, Constant)],
+        buffers: &[&wgpu::Buffer],
+        words: &[u32],
+        grid: Grid,
+    ) -> Result<Launch, GpuError> {
+        let mut bindings = vec![Access::Read; 1 + source.reads];
+        bindings.resize(1 + source.reads + source.writes, Access::Write);
+        let shader = Shader {
+            name: source.name,
+            source: source.text(constants).into(),
+            enables: source.enables,
+            constants,
+            bindings: &bindings,
+            immediates: 4 * words.len() as u32,
+            // The tables are made by `step.rs` from a batch that was checked, and every index comes
+            // from them and from the shapes that the buffers were made for.
+            unchecked: true,
+        };
+        let kernel = gpu.kernel(&shader)?;
+        let bound: Vec<_> = buffers.iter().map(|b| b.as_entire_buffer_binding()).collect();
+        let group = gpu.guard(source.name, || kernel.bind(gpu, &bound))?;
+        let immediates = bytemuck::cast_slice(words).to_vec();
+        Ok(Launch { kernel, group, immediates, grid, integers: None })
+    }
+
+    /// Makes it store integers of rows of a height, of so many words each.
+    pub(crate) fn storing(self, height: Height, words: Option<u32>) -> Launch {
+        Launch { integers: words.map(|words| (height, words)), ..self }
+    }
+
+    /// Encodes it for a pass of these sizes.
+    pub(crate) fn encode(&mut self, pass: &mut wgpu::ComputePass<'_>, sizes: &Sizes) {
+        if let Some((height, words)) = self.integers {
+            let words = if sizes.integers(height) { words } else { 0 };
+            let at = self.immediates.len() - size_of::<u32>();
+            self.immediates[at..].copy_from_slice(&words.to_ne_bytes());
+        }
+        if let Some(grid) = self.grid.of(sizes) {
+            self.kernel.dispatch(pass, &self.group, &self.immediates, grid);
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! The kernels of products: which files of WGSL make one up, and with which constants.
+
+use std::sync::Arc;
+
+use super::form::Form;
+use crate::{Access, Constant, Gpu, GpuError, Kernel, Shader};
+
+macro_rules! shader {
+    ($name:literal) => {
+        include_str!(concat!("../shaders/", $name, ".wgsl"))
+    };
+}
+
+/// Words of the parameters in `shaders/matmul_matrix.wgsl`.
+pub(super) const PARAMETERS: usize = 16;
+
+/// What a kernel makes of the activations' tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Tokens {
+    /// All are multiplied with the one matrix.
+    All,
+    /// Each row of results is of one chosen expert; of many tokens, sorted by expert.
+    Chosen,
+}
+
+/// How a product is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Variant {
+    /// Few tokens; whether two chunks of each row, or with floats four activations, can be read at
+    /// once.
+    Vector(Vector, Tokens, bool),
+    /// Many tokens, single precision.
+    Tiled(Tokens),
+    /// Many tokens, cooperative matrices.
+    Cooperative(Cooperative, Tokens),
+    /// Rows by their numbers.
+    Lookup,
+}
+
+/// How the work of few tokens is divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Vector {
+    /// Lanes that share a group of outputs: a power of two.
+    pub threads: u32,
+    /// Outputs of a group.
+    pub rows: u32,
+    /// Tokens: 1, 2, 4 or 8.
+    pub columns: u32,
+    /// Lanes of a workgroup, a multiple of `threads`.
+    pub size: u32,
+}
+
+/// How the work is divided among cooperative matrices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Cooperative {
+    /// The edge of a matrix: 16 or 8.
+    pub edge: u32,
+    /// Subgroups along outputs.
+    pub sub_rows: u32,
+    /// Subgroups along tokens.
+    pub sub_tokens: u32,
+    /// Matrices of a subgroup along outputs.
+    pub rows: u32,
+    /// Matrices of a subgroup along tokens.
+    pub columns: u32,
+    /// Whether workgroup memory is written as vectors.
+    pub vectors: bool,
+}
+
+impl Cooperative {
+    /// Outputs and tokens of a workgroup's tile.
+    pub fn tile(&self) -> (u32, u32) {
+        (self.edge * self.sub_rows * self.rows, self.edge * self.sub_tokens * self.columns)
+    }
+
+    /// Bytes of workgroup memory.
+    fn workgroup_bytes(&self) -> u32 {
+        let (rows, tokens) = self.tile();
+        (rows + tokens) * 40 * 2 + self.sub_rows * self.sub_tokens * self.edge * self.edge * 4
+    }
+
+    /// Whether the lanes of a workgroup, of subgroups of that size, bring a tile in whole turns.
+    fn divides(&self, subgroup: u32) -> bool {
+        let (rows, tokens) = self.tile();
+        let size = self.sub_rows * self.sub_tokens * subgroup;
+        (rows * 2).is_multiple_of(size) && (tokens * 4).is_multiple_of(size)
+    }
+
+    /// Whether the device can divide work so.
+    pub(super) fn fits(&self, gpu: &Gpu) -> bool {
+        let (features, limits) = (gpu.features(), gpu.limits());
+        let Some((subgroup, _)) = features.subgroups else { return false };
+        let counts = [self.sub_rows, self.sub_tokens, self.rows, self.columns];
+        features.cooperative == Some(self.edge)
+            && counts.iter().all(|count| (1..=64).contains(count))
+            && self.divides(subgroup)
+            && self.sub_rows * self.sub_tokens * subgroup
+                <= limits
+                    .max_compute_invocations_per_workgroup
+                    .min(limits.max_compute_workgroup_size_x)
+            && self.workgroup_bytes() <= limits.max_compute_workgroup_storage_size
+    }
+}
+
+/// The kernel of a variant for weights of a form.
+pub(super) fn kernel(gpu: &Gpu, form: Form, variant: Variant) -> Result<Arc<Kernel>, GpuError> {
+    with_shader(form, variant, gpu.features().subgroups, |shader| gpu.kernel(shader))
+}
+
+fn with_shader<R>(
+    form: Form,
+    variant: Variant,
+    subgroups: Option<(u32, u32)>,
+    then: impl FnOnce(&Shader<'_>) -> R,
+) -> R {
+    let mut sources = vec![shader!("matmul_matrix")];
+    sources.extend(form.source());
+    let mut constants = form.constants();
+    let mut bindings = vec![Access::Read, Access::Read, Access::Write];
+    if let Variant::Vector(_, Tokens::Chosen, _)
+    | Variant::Tiled(Tokens::Chosen)
+    | Variant::Cooperative(_, Tokens::Chosen) = variant
+    {
+        bindings.push(Access::Read);
+    }
+    let tiles = |tokens| match tokens {
+        Tokens::All => shader!("matmul_tokens"),
+        Tokens::Chosen => shader!("matmul_grouped"),
+    };
+    match variant {
+        Variant::Vector(vector, tokens, even) => {
+            sources.push(match tokens {
+                Tokens::All => shader!("matmul_one"),
+                Tokens::Chosen => shader!("matmul_experts"),
+            });
+            sources.extend(match (form.is_float(), even) {
+                (true, true) => vec![shader!("matvec_fours"), shader!("matvec_float")],
+                (true, false) => vec![shader!("matvec_singles"), shader!("matvec_float")],
+                (false, _) => vec![shader!("matvec")],
+            });
+            sources.push(shader!("matvec_finish"));
+            sources.push(match subgroups {
+                Some(_) => shader!("matvec_subgroup"),
+                None => shader!("matvec_workgroup"),
+            });
+            let parts = subgroups.map_or(1, |(min, _)| vector.size / min);
+            constants.extend([
+                ("EVEN", even.into()),
+                ("THREADS", vector.threads.into()),
+                ("ROWS", vector.rows.into()),
+                ("COLUMNS", vector.columns.into()),
+                ("VALUES", (vector.rows * vector.columns).into()),
+                ("SIZE", vector.size.into()),
+                ("GROUPS", (vector.size / vector.threads).into()),
+                ("PARTS", parts.into()),
+            ]);
+        }
+        Variant::Lookup => sources.extend([decoding(form), shader!("matmul_lookup")]),
+        Variant::Tiled(tokens) => {
+            sources.extend([decoding(form), tiles(tokens), shader!("matmul_tiled")]);
+        }
+        Variant::Cooperative(shape, tokens) => {
+            let memory = match shape.vectors {
+                true => shader!("matmul_coop_vectors"),
+                false => shader!("matmul_coop_scalars"),
+            };
+            sources.extend([decoding(form), tiles(tokens), memory]);
+            sources.push(shader!("matmul_coop"));
+            let (rows, tokens) = shape.tile();
+            let size = shape.sub_rows * shape.sub_tokens * subgroups.map_or(1, |(min, _)| min);
+            constants.extend([
+                ("EDGE", shape.edge.into()),
+                ("STEPS", (32 / shape.edge).into()),
+                ("SUB_ROWS", shape.sub_rows.into()),
+                ("SUB_TOKENS", shape.sub_tokens.into()),
+                ("ROWS", shape.rows.into()),
+                ("COLUMNS", shape.columns.into()),
+                ("ROW_TILE", rows.into()),
+                ("TILE", tokens.into()),
+                ("SIZE", size.into()),
+                ("W_UNITS", (2 * rows / size).into()),
+                ("X_UNITS", (4 * tokens / size).into()),
+            ]);
+        }
+    }
+    let is_cooperative = matches!(variant, Variant::Cooperative(..));
+    let mut source = unroll(&sources.join("\n"), &constants);
+    if matches!(variant, Variant::Cooperative(shape, _) if shape.edge == 8) {
+        source = source.replace("coop_mat16x16", "coop_mat8x8");
+    }
+    then(&Shader {
+        name: "product",
+        source: source.into(),
+        enables: if is_cooperative { &["f16", "wgpu_cooperative_matrix"] } else { &[] },
+        constants: &constants,
+        bindings: &bindings,
+        immediates: (PARAMETERS * size_of::<u32>()) as u32,
+        // Rows of weights, tokens and places of tiles are cut to what there is before they are used,
+        // chunks are counted up to their number, and results beyond the edges are not stored.
+        unchecked: true,
+    })
+}
+
+/// A kernel of a mixture besides the products: bindings that are read, then one or two written.
+pub(super) fn of_mixture(
+    gpu: &Gpu,
+    source: &str,
+    bindings: &[Access],
+    words: usize,
+    constants: &[(&str, Constant)],
+) -> Result<Arc<Kernel>, GpuError> {
+    gpu.kernel(&Shader {
+        name: "mixture",
+        source: source.into(),
+        constants,
+        bindings,
+        immediates: (words * size_of::<u32>()) as u32,
+        ..Default::default()
+    })
+}
+
+/// The kernel that makes activations integers.
+pub(super) fn quantize(gpu: &Gpu) -> Result<Arc<Kernel>, GpuError> {
+    gpu.kernel(&Shader {
+        name: "quantize",
+        source: concat!(shader!("quantize"), shader!("integers")).into(),
+        bindings: &[Access::Read, Access::Write],
+        immediates: 16,
+        ..Default::default()
+    })
+}
+
+/// The kernel that makes activations halves.
+pub(super) fn halve(gpu: &Gpu) -> Result<Arc<Kernel>, GpuError> {
+    gpu.kernel(&Shader {
+        name: "halve",
+        source: shader!("halve").into(),
+        enables: &["f16"],
+        bindings: &[Access::Read, Access::Write],
+        immediates: 16,
+        ..Default::default()
+    })
+}
+
+/// How a form's weights become floats, half a chunk at a time.
+fn decoding(form: Form) -> &'static str {
+    match form.is_float() {
+        true => shader!("matmul_float_weights"),
+        false => shader!("matmul_weights"),
+    }
+}
+
+/// Repeats what stands between lines `//each NAME COUNT` and `//end`, with the word NAME replaced by
+/// 0, 1, ... Words end at underscores too. COUNT is a number or the name of a constant.
+pub(crate) fn unroll(source: &str, constants: &[(&str, Constant)]) -> String {
+    let mut lines = source.lines();
+    let mut out = String::new();
+    unroll_block(&mut lines, constants, &mut out);
+    out
+}
+
+fn unroll_block(lines: &mut std::str::Lines<'_>, constants: &[(&str, Constant)], out: &mut String) {
+    while let Some(line) = lines.next() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words[..] {
+            ["//end"] => return,
+            ["//each", name, count] => {
+                let named = constants.iter().find(|(constant, _)| *constant == count);
+                let count = match named {
+                    Some((_, Constant::Uint(n))) => *n,
+                    _ => count.parse().expect("a shader repeats a whole number of times"),
+                };
+                let mut body = String::new();
+                unroll_block(lines, constants, &mut body);
+                (0..count).for_each(|i| replace_word(&body, name, &i.to_string(), out));
+            }
+            _ => {
+                out.push_str(line);
+                out.push('\n');
+            }
+        }
+    }
+}
+
+fn replace_word(text: &str, word: &str, by: &str, out: &mut String) {
+    let mut rest = text;
+    let mut before = ' ';
+    while let Some(at) = rest.find(word) {
+        let end = at + word.len();
+        before = rest[..at].chars().next_back().unwrap_or(before);
+        let after = rest[end..].chars().next().unwrap_or(' ');
+        let is_word = !before.is_alphanumeric() && !after.is_alphanumeric();
+        out.push_str(&rest[..at]);
+        out.push_str(if is_word { by } else { word });
+        before = word.chars().next_back().unwrap_or(before);
+        rest = &rest[end..];
+    }
+    out.push_str(rest);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::matmul::form::{Codes, Scales};
+
+    /// No renderer in software has cooperative matrices, so that these kernels are only read.
+    #[test]
+    fn kernels_of_cooperative_matrices_are_valid() {
+        use wgpu::naga::{front::wgsl, valid};
+        let quantized = Form::Quantized { codes: Codes::Four, scales: Scales::K, offset: 0 };
+        for form in [quantized, Form::BF16, Form::F32] {
+            for (edge, vectors, tokens) in [(8, false, Tokens::All), (16, true, Tokens::Chosen)] {
+                let (rows, columns) = (32 / edge, 64 / edge);
+                let shape =
+                    Cooperative { edge, sub_rows: 2, sub_tokens: 2, rows, columns, vectors };
+                assert!(shape.divides(32));
+                let text =
+                    with_shader(form, Variant::Cooperative(shape, tokens), Some((32, 32)), |s| {
+                        s.text()
+                    });
+                let module = wgsl::parse_str(&text)
+                    .unwrap_or_else(|error| panic!("{}", error.emit_to_string(&text)));
+                valid::Validator::new(valid::ValidationFlags::all(), valid::Capabilities::all())
+                    .validate(&module)
+                    .unwrap_or_else(|error| panic!("{}", error.emit_to_string(&text)));
+            }
+        }
+    }
+
+    #[test]
+    fn blocks_are_repeated_with_their_number() {
+        let constants = [("COUNT", Constant::Uint(2))];
+        let source = "a\n//each I COUNT\n//each J 2\nx_I_J + JI + I;\n//end\n//end\nb\n";
+        let expected = "a\nx_0_0 + JI + 0;\nx_0_1 + JI + 0;\nx_1_0 + JI + 1;\nx_1_1 + JI + 1;\nb\n";
+        assert_eq!(unroll(source, &constants), expected);
+    }
+}

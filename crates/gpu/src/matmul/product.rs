@@ -1,0 +1,253 @@
+//! Products of a matrix with activations.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::activations::{Activations, Reading, View, bind};
+use super::kernels::{self, Cooperative, PARAMETERS, Tokens, Variant, Vector};
+use super::matrix::{Matrix, Segment};
+use super::{FEW, grid};
+use crate::{Gpu, GpuError, Kernel};
+
+/// How products are computed where that is not left to the size and the device: for measuring.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Tuning {
+    /// For few tokens: lanes that share a group of outputs, and outputs of a group.
+    pub vector: Option<(u32, u32)>,
+    /// For many tokens: how cooperative matrices divide the work.
+    pub cooperative: Option<Cooperative>,
+    /// Many tokens without cooperative matrices, also where the device has them.
+    pub tiled: bool,
+    /// Many tokens by the kernels for few, eight at a time: for small matrices of floats, of which
+    /// there are too few tiles.
+    pub in_eights: bool,
+}
+
+/// `y = x W^T + b` with fixed places of `x` and `y`; kernels and bindings are kept from run to run.
+#[derive(Debug)]
+pub struct Product {
+    gpu: Arc<Gpu>,
+    matrix: Arc<Matrix>,
+    x: Arc<Activations>,
+    y: View,
+    y_stride: usize,
+    tuning: Tuning,
+    runs: HashMap<(usize, Variant), (Arc<Kernel>, wgpu::BindGroup)>,
+}
+
+impl Product {
+    /// Results of a token lie side by side in `y`, `y_stride` floats from one token to the next.
+    ///
+    /// # Errors
+    /// If the activations have another number of inputs than the matrix.
+    pub fn new(
+        gpu: &Arc<Gpu>,
+        matrix: &Arc<Matrix>,
+        x: &Arc<Activations>,
+        y: View,
+        y_stride: usize,
+    ) -> Result<Product, GpuError> {
+        if x.inputs != matrix.inputs() {
+            let problem = format!("has {} inputs, the activations {}", matrix.inputs(), x.inputs);
+            return Err(GpuError::Tensor { name: "matrix".to_owned(), problem });
+        }
+        let (gpu, matrix, x) = (Arc::clone(gpu), Arc::clone(matrix), Arc::clone(x));
+        let (tuning, runs) = (Tuning::default(), HashMap::new());
+        Ok(Product { gpu, matrix, x, y, y_stride, tuning, runs })
+    }
+
+    /// Computes it in another way.
+    ///
+    /// # Errors
+    /// If the device cannot divide work so.
+    pub fn tune(&mut self, tuning: Tuning) -> Result<(), GpuError> {
+        if let Some(shape) = tuning.cooperative.filter(|shape| !shape.fits(&self.gpu)) {
+            let missing = format!("what cooperative matrices in {shape:?} need");
+            return Err(GpuError::Unsupported { adapter: self.gpu.name(), missing });
+        }
+        let divides = |(threads, rows): (u32, u32)| {
+            threads.is_power_of_two() && threads <= 256 && (1..=8).contains(&rows)
+        };
+        if let Some(vector) = tuning.vector.filter(|vector| !divides(*vector)) {
+            let missing = format!("a way to divide lanes and outputs as {vector:?}");
+            return Err(GpuError::Unsupported { adapter: self.gpu.name(), missing });
+        }
+        self.tuning = tuning;
+        self.runs.clear();
+        Ok(())
+    }
+
+    /// The form of the activations that [`encode`](Product::encode) reads, if besides the floats.
+    pub fn reading(&self, tokens: usize) -> Reading {
+        if tokens > FEW && !self.in_eights() {
+            match self.cooperative(self.matrix.outputs(), tokens) {
+                Some(_) => Reading::Halves,
+                None => Reading::Floats,
+            }
+        } else if self.matrix.has_integers() {
+            Reading::Integers
+        } else {
+            Reading::Floats
+        }
+    }
+
+    /// Encodes the product for the first `tokens` rows, whose [form](Product::reading) has been
+    /// made. With `add` it is added to what `y` holds.
+    ///
+    /// # Errors
+    /// If a kernel cannot be compiled.
+    pub fn encode(
+        &mut self,
+        pass: &mut wgpu::ComputePass<'_>,
+        tokens: usize,
+        add: bool,
+    ) -> Result<(), GpuError> {
+        let matrix = Arc::clone(&self.matrix);
+        for (at, segment) in matrix.segments.iter().enumerate() {
+            let rows = segment.planes.rows as u32;
+            let (variant, grid) = if tokens <= FEW || self.in_eights() {
+                let columns = tokens.min(FEW).next_power_of_two() as u32;
+                let layers = tokens.div_ceil(FEW) as u32;
+                let vector =
+                    vector(&self.gpu, self.tuning.vector, segment.planes.rows, segment, columns);
+                let each = vector.size / vector.threads * vector.rows;
+                let even = is_even(segment, &self.x);
+                (Variant::Vector(vector, Tokens::All, even), grid(rows.div_ceil(each), layers))
+            } else if let Some(shape) = self.cooperative(segment.planes.rows, tokens) {
+                let (r, t) = shape.tile();
+                (
+                    Variant::Cooperative(shape, Tokens::All),
+                    [rows.div_ceil(r), (tokens as u32).div_ceil(t), 1],
+                )
+            } else {
+                (Variant::Tiled(Tokens::All), [rows.div_ceil(64), (tokens as u32).div_ceil(64), 1])
+            };
+            let (x, x_stride) = self.x.read(reading(segment, variant));
+            let mut p = parameters(segment);
+            (p[2], p[3], p[5]) = (tokens as u32, x_stride as u32, self.y_stride as u32);
+            (p[6], p[11]) = (u32::from(add), self.x.inputs as u32);
+            let key = (at, variant);
+            if !self.runs.contains_key(&key) {
+                let form = segment.planes.form;
+                let kernel = kernels::kernel(&self.gpu, form, variant)?;
+                let views = [&View::whole(&segment.buffer), x, &self.y];
+                let group = bind(&self.gpu, &kernel, &views)?;
+                self.runs.insert(key, (kernel, group));
+            }
+            let (kernel, group) = &self.runs[&key];
+            kernel.dispatch(pass, group, bytemuck::cast_slice(&p), grid);
+        }
+        Ok(())
+    }
+
+    /// Whether many tokens are taken eight at a time.
+    fn in_eights(&self) -> bool {
+        // Integers are only made of few tokens.
+        self.tuning.in_eights && !self.matrix.has_integers()
+    }
+
+    /// The tiles for that many tokens, if cooperative matrices are to be used.
+    fn cooperative(&self, rows: usize, tokens: usize) -> Option<Cooperative> {
+        match self.tuning.tiled {
+            true => None,
+            false => self.tuning.cooperative.or_else(|| cooperative(&self.gpu, rows, tokens)),
+        }
+    }
+}
+
+/// The form of activations that a kernel reads.
+pub(super) fn reading(segment: &Segment, variant: Variant) -> Reading {
+    match variant {
+        Variant::Vector(..) if !segment.planes.form.is_float() => Reading::Integers,
+        Variant::Cooperative(..) => Reading::Halves,
+        _ => Reading::Floats,
+    }
+}
+
+/// How cooperative matrices divide a product of that many outputs and tokens best, if the device has
+/// them. Measured on a device of 132 processors, in the order of speed once there are enough tiles to
+/// keep them busy; smaller devices are busy with fewer.
+pub(super) fn cooperative(gpu: &Gpu, rows: usize, tokens: usize) -> Option<Cooperative> {
+    let edge = gpu.features().cooperative?;
+    // Subgroups along both sides, outputs and tokens of a subgroup, and the tiles there must be.
+    let shapes = [
+        (2, 2, 64, 64, 256),
+        (4, 2, 32, 64, 100),
+        (2, 2, 32, 64, 100),
+        (2, 2, 32, 32, 1),
+        (2, 1, 32, 32, 1),
+    ];
+    let shape = |(sub_rows, sub_tokens, rows, tokens, enough): (_, _, u32, u32, _)| {
+        let shape = Cooperative {
+            edge,
+            sub_rows,
+            sub_tokens,
+            rows: rows / edge,
+            columns: tokens / edge,
+            // Pointers to vectors are no pointers to halves in Metal's language.
+            vectors: edge == 16,
+        };
+        (shape, enough)
+    };
+    let fitting = shapes.map(shape).into_iter().filter(|(shape, _)| shape.fits(gpu));
+    let is_good = |(shape, enough): &(Cooperative, usize)| {
+        let (r, t) = shape.tile();
+        let (r, t) = (r as usize, t as usize);
+        tokens > t / 2 && rows.div_ceil(r) * tokens.div_ceil(t) >= *enough
+    };
+    fitting.clone().find(is_good).or(fitting.last()).map(|(shape, _)| shape)
+}
+
+/// Whether kernels for few tokens can read what lies in pairs, or floats in fours, in one go.
+pub(super) fn is_even(segment: &Segment, x: &Activations) -> bool {
+    match segment.planes.form.is_float() {
+        true => x.in_fours(),
+        false => segment.planes.chunks.is_multiple_of(2),
+    }
+}
+
+/// The parameters that depend on the matrix alone.
+pub(super) fn parameters(segment: &Segment) -> [u32; PARAMETERS] {
+    let planes = &segment.planes;
+    let mut p = [0; PARAMETERS];
+    (p[0], p[1]) = (segment.outputs as u32, planes.chunks as u32);
+    p[4] = segment.first_output as u32;
+    for (at, start) in p[7..11].iter_mut().zip(&planes.starts[1..]) {
+        *at = (start / 4) as u32;
+    }
+    if !segment.has_bias {
+        p[10] = 0;
+    }
+    (p[12], p[13]) = (segment.experts.start as u32, segment.experts.len() as u32);
+    p
+}
+
+/// How few tokens' work on a segment is divided, of which `rows` outputs are wanted.
+pub(super) fn vector(
+    gpu: &Gpu,
+    wanted: Option<(u32, u32)>,
+    rows: usize,
+    segment: &Segment,
+    columns: u32,
+) -> Vector {
+    let largest = gpu.features().subgroups.map_or(8, |(_, max)| max);
+    // What a lane takes at a time: two chunks, or eight floats.
+    let chunks = segment.planes.chunks as u32;
+    let turns = if segment.planes.form.is_float() { 4 * chunks } else { chunks.div_ceil(2) };
+    // Some turns keep a lane's start and end cheap, but the device wants some 100,000 lanes. A
+    // renderer in software needs no more than one group.
+    let few = (turns / if segment.planes.form.is_float() { 8 } else { 4 }).next_power_of_two();
+    // Each token's activations are read once for all outputs of a group: with many tokens that is
+    // what takes the time.
+    let each = match columns {
+        1 | 2 => 1,
+        8 if rows >= 8192 => 4,
+        _ => 2,
+    };
+    let fill = each * (1 << 17) / rows.max(1) as u32;
+    let threads = if gpu.is_software() { 1 } else { few.max(fill.next_power_of_two()) };
+    let threads = threads.min(turns.next_power_of_two()).min(256);
+    let (threads, rows) = wanted.unwrap_or((threads, each));
+    let threads = threads.max(largest);
+    Vector { threads, rows, columns, size: threads.max(128) }
+}

@@ -1,0 +1,370 @@
+//! All steps of a plan, ready to be encoded.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use baton_graph::{ExecError, Lookup, Timing};
+use baton_weights::Tensor;
+
+use crate::clock::Clock;
+use crate::kernels::Builder;
+use crate::kv::Caches;
+use crate::launch::Launch;
+use crate::memory::Buffers;
+use crate::plan::{self, Height, Plan, Step, Work};
+use crate::step::{Room, Sizes};
+use crate::{
+    Activations, Gpu, GpuError, Matrix, Mixture, MixtureRoom, Part, Product, Reading, Rows, View,
+};
+
+/// Steps that are submitted ahead of the others, so that the device works while those are encoded.
+const AHEAD: usize = 12;
+
+/// The kernels of a step, with all that they need.
+#[derive(Debug)]
+enum Run {
+    Launch(Launch),
+    Product(Multiply),
+    Embed(Rows),
+    Mix(Box<Mix>),
+}
+
+/// A mixture of experts.
+#[derive(Debug)]
+struct Mix {
+    mixture: Mixture,
+    height: Height,
+    accumulate: bool,
+}
+
+/// What more than one step may use.
+#[derive(Debug, Default)]
+struct Shared {
+    /// Matrices, as a table of embeddings that is the last product as well; by name and place in
+    /// memory, since files of one model may use a name twice.
+    matrices: HashMap<(String, usize), Arc<Matrix>>,
+    /// Memory of mixtures, and the rows that it is for.
+    rooms: Vec<(Arc<MixtureRoom>, usize)>,
+}
+
+impl Shared {
+    fn matrix(&mut self, gpu: &Gpu, weights: &Tensor) -> Result<Arc<Matrix>, GpuError> {
+        let key = (weights.name().to_owned(), weights.data().as_ptr() as usize);
+        if let Some(known) = self.matrices.get(&key) {
+            return Ok(Arc::clone(known));
+        }
+        let part = Part { weights: weights.clone(), bias: None };
+        let matrix = Arc::new(Matrix::upload(gpu, &[part])?);
+        self.matrices.insert(key, Arc::clone(&matrix));
+        Ok(matrix)
+    }
+
+    fn room(
+        &mut self,
+        gpu: &Gpu,
+        step: &plan::MoeStep,
+        rows: usize,
+    ) -> Result<Arc<MixtureRoom>, GpuError> {
+        let hidden = step.x.cols;
+        let fits = |(room, most): &&(Arc<MixtureRoom>, usize)| {
+            *most >= rows && room.fits(&step.spec, hidden)
+        };
+        if let Some((room, _)) = self.rooms.iter().find(fits) {
+            return Ok(Arc::clone(room));
+        }
+        let room = Arc::new(MixtureRoom::new(gpu, &step.spec, hidden, rows)?);
+        self.rooms.push((Arc::clone(&room), rows));
+        Ok(room)
+    }
+}
+
+/// A matrix product, and the form of its input that it reads.
+#[derive(Debug)]
+struct Multiply {
+    x: Arc<Activations>,
+    product: Product,
+    height: Height,
+    accumulate: bool,
+    /// Whether the step before stores integers, where [`Sizes::integers`] says so.
+    stored: bool,
+}
+
+/// A pass of a plan.
+#[derive(Debug)]
+pub(crate) struct Program {
+    gpu: Arc<Gpu>,
+    /// The runs of each step and its label in the table of times.
+    steps: Vec<(Vec<Run>, usize)>,
+    labels: Vec<String>,
+    timing: Timing,
+    clock: Option<Clock>,
+    /// The next pass of decoding, if it has these sizes.
+    ready: Option<(Sizes, wgpu::CommandBuffer)>,
+    /// Bytes of what mixtures compute on their way.
+    pub(crate) room_bytes: usize,
+}
+
+impl Program {
+    /// Uploads the plan's weights and compiles its kernels.
+    ///
+    /// # Errors
+    /// If memory is short or the driver refuses a shader.
+    pub(crate) fn new(
+        gpu: &Arc<Gpu>,
+        plan: &Plan,
+        buffers: &Buffers,
+        caches: &Caches,
+        room: &Room,
+    ) -> Result<Program, ExecError> {
+        let builder = Builder { gpu, buffers, caches, rotations: &plan.rotations, tile: room.tile };
+        let mut steps = Vec::with_capacity(plan.steps.len());
+        // What comes before a product may store the form of its input that the product reads.
+        let mut next = None;
+        let mut shared = Shared::default();
+        for (at, step) in plan.steps.iter().enumerate().rev() {
+            let before = at.checked_sub(1).map(|at| &plan.steps[at].work);
+            let runs = runs(&builder, step, before, next, &mut shared, room)?;
+            next = match (&step.work, runs.first()) {
+                (Work::Product(product), Some(Run::Product(multiply))) => {
+                    multiply.integers().map(|words| (product.x, words))
+                }
+                _ => None,
+            };
+            steps.push((runs, step.label));
+        }
+        steps.reverse();
+        for ((runs, _), pair) in steps.iter_mut().skip(1).zip(plan.steps.windows(2)) {
+            if let ([Run::Product(multiply)], Work::Product(product)) =
+                (&mut runs[..], &pair[1].work)
+            {
+                multiply.stored = pair[0].work.may_store(&product.x);
+            }
+        }
+        let timing = Timing::from_env(&plan.labels);
+        let clock = timing.is_on().then(|| Clock::new(gpu, steps.len())).transpose()?;
+        let room_bytes = shared.rooms.iter().map(|(room, _)| room.bytes()).sum();
+        Ok(Program {
+            room_bytes,
+            gpu: Arc::clone(gpu),
+            steps,
+            labels: plan.labels.clone(),
+            timing,
+            clock,
+            ready: None,
+        })
+    }
+
+    /// Submits a pass of these sizes, with what `finish` puts behind it, which may depend on the sizes
+    /// alone.
+    ///
+    /// # Errors
+    /// If a kernel cannot be compiled, or with a clock the device is lost.
+    pub(crate) fn submit(
+        &mut self,
+        sizes: &Sizes,
+        finish: impl FnOnce(&mut wgpu::CommandEncoder),
+    ) -> Result<(), GpuError> {
+        if self.clock.is_some() {
+            return self.submit_timed(sizes, finish);
+        }
+        let gpu = Arc::clone(&self.gpu);
+        if let Some((_, commands)) = self.ready.take_if(|(ready, _)| ready == sizes) {
+            gpu.queue().submit([commands]);
+            return Ok(());
+        }
+        let ahead = AHEAD.min(self.steps.len());
+        let mut encoder = gpu.device().create_command_encoder(&Default::default());
+        self.encode(&mut encoder, 0..ahead, sizes)?;
+        gpu.queue().submit([encoder.finish()]);
+        let mut encoder = gpu.device().create_command_encoder(&Default::default());
+        self.encode(&mut encoder, ahead..self.steps.len(), sizes)?;
+        finish(&mut encoder);
+        gpu.queue().submit([encoder.finish()]);
+        Ok(())
+    }
+
+    /// While the device works on a pass of decoding, encodes the next one, which is likely to have the
+    /// same sizes: what differs lies in tables. `finish` is what [`submit`](Program::submit) got.
+    ///
+    /// # Errors
+    /// If a kernel cannot be compiled.
+    pub(crate) fn prepare(
+        &mut self,
+        sizes: &Sizes,
+        finish: impl FnOnce(&mut wgpu::CommandEncoder),
+    ) -> Result<(), GpuError> {
+        if self.clock.is_some() || sizes.tiles > 0 {
+            return Ok(());
+        }
+        let mut encoder = self.gpu.device().create_command_encoder(&Default::default());
+        self.encode(&mut encoder, 0..self.steps.len(), sizes)?;
+        finish(&mut encoder);
+        self.ready = Some((*sizes, encoder.finish()));
+        Ok(())
+    }
+
+    fn encode(
+        &mut self,
+        encoder: &mut wgpu::CommandEncoder,
+        steps: std::ops::Range<usize>,
+        sizes: &Sizes,
+    ) -> Result<(), GpuError> {
+        let mut pass = encoder.begin_compute_pass(&Default::default());
+        for (runs, _) in &mut self.steps[steps] {
+            for run in runs {
+                run.encode(&mut pass, sizes)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn submit_timed(
+        &mut self,
+        sizes: &Sizes,
+        finish: impl FnOnce(&mut wgpu::CommandEncoder),
+    ) -> Result<(), GpuError> {
+        let Some(clock) = self.clock.take() else { return Ok(()) };
+        let gpu = Arc::clone(&self.gpu);
+        let mut encoder = gpu.device().create_command_encoder(&Default::default());
+        clock.note(&mut encoder, 0);
+        for at in 0..self.steps.len() {
+            self.encode(&mut encoder, at..at + 1, sizes)?;
+            clock.note(&mut encoder, at + 1);
+        }
+        clock.resolve(&mut encoder);
+        finish(&mut encoder);
+        gpu.queue().submit([encoder.finish()]);
+        let is_decode = sizes.tiles == 0;
+        for (time, (_, label)) in clock.read(&gpu)?.into_iter().zip(&self.steps) {
+            self.timing.add(*label, is_decode, time);
+        }
+        self.timing.pass(is_decode, sizes.tokens as usize);
+        self.clock = Some(clock);
+        Ok(())
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        self.timing.print(&self.labels);
+    }
+}
+
+impl Run {
+    fn encode(&mut self, pass: &mut wgpu::ComputePass<'_>, sizes: &Sizes) -> Result<(), GpuError> {
+        match self {
+            Run::Launch(launch) => launch.encode(pass, sizes),
+            Run::Product(multiply) => multiply.encode(pass, sizes)?,
+            Run::Embed(rows) => rows.encode(pass, sizes.tokens as usize),
+            Run::Mix(mix) => {
+                let rows = sizes.rows(mix.height) as usize;
+                if rows > 0 {
+                    mix.mixture.encode(pass, rows, mix.accumulate)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Multiply {
+    fn new(
+        gpu: &Arc<Gpu>,
+        buffers: &Buffers,
+        step: &plan::Product,
+        height: Height,
+        shared: &mut Shared,
+    ) -> Result<Multiply, GpuError> {
+        let matrix = match &step.parts[..] {
+            [(weights, None)] => shared.matrix(gpu, weights)?,
+            parts => {
+                let part = |(weights, bias): &(Tensor, Option<Tensor>)| Part {
+                    weights: weights.clone(),
+                    bias: bias.clone(),
+                };
+                let parts: Vec<Part> = parts.iter().map(part).collect();
+                Arc::new(Matrix::upload(gpu, &parts)?)
+            }
+        };
+        let [x, y] = [&step.x, &step.out].map(|view| View::whole(buffers.of(view)));
+        let scratch = View::whole(&buffers.scratch);
+        let x = Arc::new(Activations::new(gpu, x, step.x.cols, step.x.stride, scratch)?);
+        let product = Product::new(gpu, &matrix, &x, y, step.out.stride)?;
+        Ok(Multiply { x, product, height, accumulate: step.accumulate, stored: false })
+    }
+
+    /// Words of a row of integers, if it reads them of few rows.
+    fn integers(&self) -> Option<u32> {
+        let words = self.x.integer_words() as u32;
+        (self.product.reading(1) == Reading::Integers).then_some(words)
+    }
+
+    fn encode(&mut self, pass: &mut wgpu::ComputePass<'_>, sizes: &Sizes) -> Result<(), GpuError> {
+        let rows = sizes.rows(self.height) as usize;
+        if rows == 0 {
+            return Ok(());
+        }
+        if !self.stored || !sizes.integers(self.height) {
+            self.x.encode(pass, rows, self.product.reading(rows));
+        }
+        self.product.encode(pass, rows, self.accumulate)
+    }
+}
+
+/// The kernels of a step. `next` is what the product that follows reads as integers, and the words of
+/// a row.
+fn runs(
+    builder: &Builder<'_>,
+    step: &Step,
+    before: Option<&Work>,
+    next: Option<(plan::View, u32)>,
+    shared: &mut Shared,
+    room: &Room,
+) -> Result<Vec<Run>, GpuError> {
+    let Step { work, height, .. } = step;
+    let one = |launch| Ok(vec![Run::Launch(launch)]);
+    let integers = next.filter(|(x, _)| work.may_store(x)).map(|(_, words)| words);
+    match work {
+        Work::Norm(step) => one(builder.norm(step, *height, integers)?),
+        Work::Point(step) => one(builder.point(step, *height, integers)?),
+        Work::Heads(step) => one(builder.heads(step, *height)?),
+        Work::Attention(step) => {
+            let Some(Work::Heads(heads)) = before else {
+                unreachable!("lowering puts what prepares heads before their attention")
+            };
+            Ok(builder.attention(step, heads, integers)?.map(Run::Launch).into())
+        }
+        Work::Pool { how, x, out } => one(builder.pool(*how, x, out)?),
+        Work::Embed { table, lookup, scale, out } => {
+            let ids = match *lookup {
+                Lookup::Token => builder.buffers.tokens.clone(),
+                Lookup::Position => builder.buffers.positions.clone(),
+                Lookup::Row(row) => {
+                    builder.gpu.buffer_of("numbers of a row", &vec![row as u32; room.rows])?
+                }
+            };
+            let (ids, y) = (View::whole(&ids), View::whole(builder.buffers.of(out)));
+            let table = shared.matrix(builder.gpu, table)?;
+            let rows = Rows::new(builder.gpu, &table, &ids, &y, out.stride, *scale)?;
+            Ok(vec![Run::Embed(rows)])
+        }
+        Work::Product(step) => {
+            let multiply = Multiply::new(builder.gpu, builder.buffers, step, *height, shared)?;
+            Ok(vec![Run::Product(multiply)])
+        }
+        Work::Moe(step) => {
+            let (gpu, buffers) = (builder.gpu, builder.buffers);
+            let mixtures = shared.room(gpu, step, room.rows(*height))?;
+            let [x, y] = [&step.x, &step.out].map(|view| View::whole(buffers.of(view)));
+            let scratch = View::whole(&buffers.scratch);
+            let x = Arc::new(Activations::new(gpu, x, step.x.cols, step.x.stride, scratch)?);
+            let y = (&y, step.out.stride);
+            let mixture = Mixture::new(gpu, &step.spec, &step.weights, &mixtures, &x, y)?;
+            Ok(vec![Run::Mix(Box::new(Mix {
+                mixture,
+                height: *height,
+                accumulate: step.accumulate,
+            }))])
+        }
+    }
+}
