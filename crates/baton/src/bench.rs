@@ -8,7 +8,6 @@
 //! passes     one test: forward passes with a clock
 //! stats      means and deviations
 //! machine    what the model runs on
-//! energy     what it took, where the machine tells
 //! record     everything known of one test, as programs read it
 //! roofline   what the machine's limits would allow
 //! output     Markdown, JSON, JSON lines, CSV
@@ -20,7 +19,6 @@
 //! read its output read this one's.
 
 pub mod against;
-pub mod energy;
 pub mod machine;
 pub mod numbers;
 pub mod output;
@@ -37,7 +35,7 @@ use std::time::SystemTime;
 
 use baton_graph::Executor;
 
-use energy::Meter;
+use baton_engine::energy::Meter;
 use machine::Machine;
 use output::Printer;
 use passes::Passes;

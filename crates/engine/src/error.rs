@@ -38,6 +38,14 @@ pub enum Error {
     /// The CPU was asked for instructions that it does not have.
     #[error(transparent)]
     Isa(#[from] baton_cpu::UnsupportedIsa),
+    /// A compute unit that is not there.
+    #[error("nothing can run on {name:?}: {problem}; say cpu or auto")]
+    NoUnit {
+        /// What was asked for.
+        name: String,
+        /// Why not.
+        problem: &'static str,
+    },
     /// The compute unit failed.
     #[error(transparent)]
     Exec(#[from] ExecError),
