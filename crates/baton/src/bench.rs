@@ -36,12 +36,12 @@ use std::time::SystemTime;
 use baton_graph::Executor;
 
 use baton_engine::energy::Meter;
+use baton_graph::Roof;
 use machine::Machine;
 use output::Printer;
 use passes::Passes;
 use plan::{Plan, Setting};
 use record::Record;
-use roofline::Roof;
 use subject::{LoadTimes, Subject};
 
 /// Measures every test of `plan` on every one of its settings.
@@ -58,7 +58,7 @@ pub fn run(
     let mut cold = plan.cold_load;
     for setting in &plan.settings {
         // Before the model is there, so that what is read counts to no peak.
-        let roof = plan.roofline.then(|| Roof::measure(setting.threads)).transpose()?;
+        let roof = plan.roofline.then(|| roofline::measure(setting.threads)).transpose()?;
         machine::reset_peak_memory();
         // The files can be made cold once; after that they would only be read again for nothing.
         let loaded = subject.load(setting, plan.context(), std::mem::take(&mut cold))?;

@@ -60,6 +60,8 @@ pub struct ModelTraits {
     pub speculate: Speculate,
     /// The units that it runs on, if they are watched.
     pub lanes: Option<Lanes>,
+    /// Why these, a line for each reason; empty if nobody had to decide.
+    pub units: Vec<String>,
     /// How long loading took.
     pub load_time: Duration,
     /// What it was expected to need of memory.

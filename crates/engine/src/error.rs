@@ -147,6 +147,14 @@ pub enum Error {
         /// What the system said.
         source: std::io::Error,
     },
+    /// What was measured could not be kept.
+    #[error("{path} cannot be written: {source}")]
+    Profile {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
     /// Too many requests wait for their turn.
     #[error("{waiting} requests are waiting already; try again later")]
     Busy {

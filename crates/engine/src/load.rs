@@ -13,8 +13,8 @@ use crate::memory::{MemoryPlan, available_memory};
 use crate::model_text::ModelText;
 use crate::speculation::MOST_GUESSES;
 use crate::{
-    Engine, Error, Lanes, ModelTraits, RelayOptions, Result, Speculate, Timeline, UnitKind,
-    embedder, units,
+    Chosen, Engine, Error, Lanes, ModelTraits, RelayOptions, RemoteUnit, Result, Speculate,
+    Timeline, UnitChoice, UnitKind, embedder, units,
 };
 
 /// The largest context that is chosen without being asked for.
@@ -32,8 +32,12 @@ pub struct LoadOptions {
     /// Where prompts are computed, if elsewhere; their cache is then handed over. Models that make
     /// vectors always run on one unit.
     pub prefill: Option<UnitKind>,
+    /// Another machine that computes prompts, in the place of `prefill`.
+    pub remote: Option<RemoteUnit>,
     /// What is handed over, and how.
     pub relay: RelayOptions,
+    /// Decides `unit`, `prefill` and `relay` for each model, in the place of what they say.
+    pub choice: Option<UnitChoice>,
     /// Takes note of what runs where and when.
     pub timeline: Option<Arc<Timeline>>,
     /// Most tokens of a prompt and its answer together. By default what the model was trained for,
@@ -65,7 +69,9 @@ impl Default for LoadOptions {
         LoadOptions {
             unit: UnitKind::default(),
             prefill: None,
+            remote: None,
             relay: RelayOptions::default(),
+            choice: None,
             timeline: None,
             context: None,
             kv_tokens: None,
@@ -82,9 +88,18 @@ impl Default for LoadOptions {
 }
 
 impl LoadOptions {
-    /// The unit for prompts, if it is another than that for answers.
+    /// With the units decided, and the reasons.
+    fn decided(&self, model: &Model) -> Result<(LoadOptions, Vec<String>)> {
+        let Some(choice) = &self.choice else { return Ok((self.clone(), Vec::new())) };
+        let Chosen { prefill, decode, relay, why } = choice.choose(model, self)?;
+        why.iter().for_each(|line| tracing::debug!("{line}"));
+        let (unit, prefill, choice) = (decode, Some(prefill), None);
+        Ok((LoadOptions { unit, prefill, relay, choice, ..self.clone() }, why))
+    }
+
+    /// The unit of this machine for prompts, if it is another than that for answers.
     pub(crate) fn second_unit(&self) -> Option<UnitKind> {
-        self.prefill.filter(|&prefill| prefill != self.unit)
+        self.prefill.filter(|&prefill| prefill != self.unit && self.remote.is_none())
     }
 }
 
@@ -111,6 +126,8 @@ impl Engine {
             return Err(Error::EmbeddingModel { name: model.name().to_owned() });
         }
         options.speculate.check(options.draft.is_some())?;
+        let (options, units) = options.decided(model)?;
+        let options = &options;
         // Of a large vocabulary, the first may take the longer.
         let (text, compiled) = std::thread::scope(|scope| {
             let text = scope.spawn(|| ModelText::of(model));
@@ -126,6 +143,7 @@ impl Engine {
             sampling: text.sampling,
             speculate: options.speculate,
             lanes: Some(lanes),
+            units,
             load_time: started.elapsed(),
             memory,
         };
@@ -154,11 +172,12 @@ pub struct Compiled {
 /// # Errors
 /// As [`Engine::load`].
 pub fn compile_model(model: &Model, options: &LoadOptions) -> Result<Compiled> {
+    let options = &options.decided(model)?.0;
     let limits = limits(model.config(), options)?;
     let (graph, weights) = model.build(&BuildOptions { context: limits.context })?;
     let memory = whole_plan(&graph, &weights, &limits, options)?;
     check_memory(&memory)?;
-    let one_unit = LoadOptions { prefill: None, ..options.clone() };
+    let one_unit = LoadOptions { prefill: None, remote: None, ..options.clone() };
     let options = if graph.needs_whole_texts() { &one_unit } else { options };
     let (executor, lanes) = units::compile(&graph, &weights, limits, options)?;
     Ok(Compiled { executor, memory, lanes })
@@ -169,6 +188,7 @@ pub fn compile_model(model: &Model, options: &LoadOptions) -> Result<Compiled> {
 /// # Errors
 /// If its files are damaged, or an option makes no sense.
 pub fn plan_memory(model: &Model, options: &LoadOptions) -> Result<MemoryPlan> {
+    let options = &options.decided(model)?.0;
     let limits = limits(model.config(), options)?;
     let (graph, weights) = model.build(&BuildOptions { context: limits.context })?;
     whole_plan(&graph, &weights, &limits, options)
@@ -180,7 +200,16 @@ fn draft_options(draft: &Model, options: &LoadOptions, context: usize) -> LoadOp
     let context = Some(context.min(draft.config().context_length));
     let (kv_tokens, conversations) = (None, 1);
     let (draft, speculate) = (None, Speculate::Off);
-    LoadOptions { draft, speculate, context, kv_tokens, conversations, ..options.clone() }
+    LoadOptions {
+        draft,
+        speculate,
+        context,
+        kv_tokens,
+        conversations,
+        prefill: None,
+        remote: None,
+        ..options.clone()
+    }
 }
 
 /// The memory of a model with that of its draft model.

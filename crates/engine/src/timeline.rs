@@ -1,5 +1,7 @@
 //! What ran where and when, and the trace that shows it.
 
+mod picture;
+
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -119,13 +121,10 @@ impl Timeline {
     /// Those of `to`.
     pub fn write_trace(&self, to: &mut impl Write) -> io::Result<()> {
         let kept = self.kept();
-        let mut lanes: Vec<&str> = Vec::new();
+        let lanes = lanes(&kept.slices);
         let mut events: Vec<Value> = Vec::new();
         for slice in &kept.slices {
-            let lane = lanes.iter().position(|lane| *lane == slice.lane).unwrap_or_else(|| {
-                lanes.push(&slice.lane);
-                lanes.len() - 1
-            });
+            let lane = lanes.iter().position(|lane| *lane == slice.lane).unwrap_or_default();
             events.push(json!({
                 "name": slice.work.name(),
                 "cat": slice.work.name(),
@@ -155,6 +154,17 @@ impl Timeline {
     fn kept(&self) -> MutexGuard<'_, Kept> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Who did something, in the order in which they first did.
+fn lanes(slices: &[Slice]) -> Vec<&str> {
+    let mut lanes: Vec<&str> = Vec::new();
+    for slice in slices {
+        if !lanes.contains(&&*slice.lane) {
+            lanes.push(&slice.lane);
+        }
+    }
+    lanes
 }
 
 fn micros(time: Duration) -> f64 {

@@ -99,12 +99,16 @@ pub(crate) fn compile(
         timeline: options.timeline.clone(),
     };
     let decode = options.unit.unit(options)?;
-    let Some(prefill) = options.second_unit() else {
+    let prefill: Option<Box<dyn Unit>> = match (&options.remote, options.second_unit()) {
+        (Some(remote), _) => Some(Box::new(remote.clone())),
+        (None, Some(prefill)) => Some(prefill.unit(options)?),
+        (None, None) => None,
+    };
+    let Some(prefill) = prefill else {
         let lanes = Lanes::one(decode.name());
         let executor = watched(decode, &lanes.decode).compile(graph, weights, limits)?;
         return Ok((executor, lanes));
     };
-    let prefill = prefill.unit(options)?;
     let lanes = Lanes::two(prefill.name(), decode.name());
     let relay = RelayUnit {
         prefill: Box::new(watched(prefill, &lanes.prefill)),

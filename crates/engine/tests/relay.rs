@@ -271,6 +271,23 @@ fn what_was_announced_decides_where_it_goes() {
 }
 
 #[test]
+fn a_copy_of_what_is_being_computed_does_not_make_others_wait() {
+    let (prefill, decode) = (Counts::slow(Duration::from_millis(30)), Counts::new());
+    let mut relay = executor_of(&counting(&prefill, &decode, options(40, 50)), wide());
+    let text = random_tokens(80, VOCAB, 9);
+    assert_eq!(relay.prepare(A, 71), Readiness::Background(50));
+    relay.forward(&Batch::one(A, text[..50].to_vec(), Rows::None)).unwrap();
+    relay.copy(A, B, 50).unwrap();
+    // The chunk is still being computed, its block not on its way.
+    assert_eq!(relay.prepare(B, 5), Readiness::Later);
+    while relay.prepare(B, 5) == Readiness::Later {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    near(&forward(&mut *relay, B, &text[50..55], Rows::Last), &alone(&text[..55]));
+    assert_eq!((Counts::get(&prefill.tokens), Counts::get(&decode.tokens)), (50, 5));
+}
+
+#[test]
 fn spans_of_a_batch_go_each_their_way() {
     let mut relay = executor_of(&relay(cpu(), reference(), options(8, 16)), wide());
     let texts: Vec<_> = (0..3).map(|seed| random_tokens(60, VOCAB, seed)).collect();

@@ -13,6 +13,11 @@ pub trait Unit {
     /// The unit's name, such as `cpu`.
     fn name(&self) -> &'static str;
 
+    /// What the hardware could do at best, if that is known or can be measured in a second or two.
+    fn roof(&self) -> Option<Roof> {
+        None
+    }
+
     /// Prepares `graph` for execution and allocates its KV storage.
     ///
     /// # Errors
@@ -23,6 +28,23 @@ pub trait Unit {
         weights: &Weights,
         limits: Limits,
     ) -> Result<Box<dyn Executor>, ExecError>;
+}
+
+/// The limits of a unit's hardware: the two lines of a roofline.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Roof {
+    /// Bytes per second that memory is read with.
+    pub read: f64,
+    /// Operations per second, a product and its addition counted as two; none where that is not known.
+    pub ops: Option<f64>,
+}
+
+impl Roof {
+    /// The operations per second that are possible with so many for each byte.
+    pub fn at(&self, ops_per_byte: f64) -> f64 {
+        let by_memory = self.read * ops_per_byte;
+        self.ops.map_or(by_memory, |ops| ops.min(by_memory))
+    }
 }
 
 /// Sizes that an executor is compiled for.

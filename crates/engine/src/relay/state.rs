@@ -77,6 +77,12 @@ impl State {
         let relayed = new > self.options.crossover.max(1) && self.is_usable();
         let track = self.tracks.entry(seq).or_default();
         track.announced = Some(Announced { end: track.len() + new, relayed });
+        // Part of a copy of what is being computed, which nobody has asked for yet.
+        let absent = !track.behind.is_empty() && track.pending.is_empty() && !track.refused;
+        if !relayed && absent && track.ahead > track.held && self.outstanding < DEPTH {
+            self.fetch(seq);
+        }
+        let track = self.tracks.entry(seq).or_default();
         match relayed {
             true if self.outstanding < DEPTH => {
                 Readiness::Background((new - 1).min(self.options.chunk))
@@ -234,16 +240,11 @@ impl State {
     /// the prefill unit has besides, and computes what is then still missing.
     pub(super) fn settle(&mut self, seq: SeqId) -> Result<(), ExecError> {
         self.wait_for(seq);
-        let ticket = self.ticket(seq);
-        let Some(track) = self.tracks.get_mut(&seq).filter(|track| !track.behind.is_empty()) else {
+        if self.tracks.get(&seq).is_none_or(|track| track.behind.is_empty()) {
             return Ok(());
-        };
-        if track.ahead > track.held {
-            let (at, end) = (track.held, track.ahead);
-            track.pending.push_back(Pending { ticket: ticket.clone(), at, end });
-            self.order(Order::Fetch { ticket, range: at..end });
-            self.wait_for(seq);
         }
+        self.fetch(seq);
+        self.wait_for(seq);
         let most = self.decode.limits().batch_tokens;
         while let Some(track) = self.tracks.get_mut(&seq).filter(|track| !track.behind.is_empty()) {
             let tokens = track.behind[..track.behind.len().min(most)].to_vec();
@@ -253,6 +254,17 @@ impl State {
             track.caught_up(n);
         }
         Ok(())
+    }
+
+    /// Asks the prefill unit for what it has of a sequence and the decode unit has not.
+    fn fetch(&mut self, seq: SeqId) {
+        let ticket = self.ticket(seq);
+        let track = self.touch(seq);
+        if track.ahead > track.held {
+            let (at, end) = (track.held, track.ahead);
+            track.pending.push_back(Pending { ticket: ticket.clone(), at, end });
+            self.order(Order::Fetch { ticket, range: at..end });
+        }
     }
 
     fn wait_for(&mut self, seq: SeqId) {
@@ -290,12 +302,16 @@ impl State {
             Ok(block) if pending.at == track.held => {
                 match self.decode.import_kv(seq, pending.at, &block) {
                     Ok(()) => track.caught_up(block.tokens),
-                    Err(error) => tracing::debug!(%seq, %error, "a block was not taken over"),
+                    Err(error) => {
+                        track.refused = true;
+                        tracing::debug!(%seq, %error, "a block was not taken over");
+                    }
                 }
             }
             // One before it was not taken over; they come again, together.
             Ok(_) => {}
             Err(error) => {
+                track.refused = true;
                 track.ahead = track.ahead.min(held);
                 let expected = held == pending.at;
                 self.failed(&error, expected);

@@ -15,6 +15,8 @@ pub(super) struct Track {
     pub(super) ahead: usize,
     /// Blocks on their way from the prefill unit, in the order in which they come.
     pub(super) pending: VecDeque<Pending>,
+    /// The last block was not given or not taken; whoever needs it finds out why.
+    pub(super) refused: bool,
     /// What the caller said of the tokens to come.
     pub(super) announced: Option<Announced>,
     /// When it was last worked on.
@@ -50,6 +52,7 @@ impl Track {
 
     /// The decode unit has `n` tokens more.
     pub(super) fn caught_up(&mut self, n: usize) {
+        self.refused = false;
         self.held += n;
         self.behind.drain(..n.min(self.behind.len()));
     }
