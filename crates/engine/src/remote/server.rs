@@ -5,7 +5,7 @@ use std::io;
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use baton_graph::{ExecError, Executor, KvBlock, Limits, SeqId};
 
@@ -16,8 +16,8 @@ use super::pool::{Pool, failed};
 
 /// Most clients at the same time.
 const MOST_CLIENTS: usize = 16;
-/// How long a client may take to say who it is, and to receive what it asked for.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a client may take to say who it is, and to receive a part of what it asked for.
+const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
 /// How long a client may ask for nothing.
 const IDLE: Duration = Duration::from_secs(3600);
 /// How often is looked whether the server is to end.
@@ -32,7 +32,13 @@ pub struct PrefillServer {
     empty: KvBlock,
     limits: Limits,
     pool: Mutex<Pool>,
-    clients: Mutex<HashMap<u64, TcpStream>>,
+    clients: Mutex<HashMap<u64, Client>>,
+}
+
+struct Client {
+    stream: TcpStream,
+    /// When it came, until it has shown that it knows the key.
+    since: Option<Instant>,
 }
 
 impl PrefillServer {
@@ -59,6 +65,7 @@ impl PrefillServer {
                 if is_over() {
                     break Ok(());
                 }
+                self.hang_up_on_strangers();
                 match listener.accept() {
                     Ok((stream, address)) => {
                         next += 1;
@@ -85,8 +92,8 @@ impl PrefillServer {
                     Err(error) => break Err(error),
                 }
             };
-            for stream in self.clients().values() {
-                let _ = stream.shutdown(Shutdown::Both);
+            for client in self.clients().values() {
+                let _ = client.stream.shutdown(Shutdown::Both);
             }
             result
         });
@@ -106,6 +113,9 @@ impl PrefillServer {
         channel.send(&reply.encode())?;
         if !matches!(reply, Reply::Ready { .. }) {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "it wants another model"));
+        }
+        if let Some(client) = self.clients().get_mut(&client) {
+            client.since = None;
         }
         channel.stream().set_read_timeout(Some(IDLE))?;
         let most = HEAD + self.empty_bytes(self.limits.context).max(4 * self.limits.batch_tokens);
@@ -155,10 +165,19 @@ impl PrefillServer {
         let mut clients = self.clients();
         match stream.try_clone() {
             Ok(stream) if clients.len() < MOST_CLIENTS => {
-                clients.insert(client, stream);
+                clients.insert(client, Client { stream, since: Some(Instant::now()) });
                 true
             }
             _ => false,
+        }
+    }
+
+    /// Whoever says one byte now and then does not keep others out.
+    fn hang_up_on_strangers(&self) {
+        for client in self.clients().values() {
+            if client.since.is_some_and(|since| since.elapsed() > PATIENCE) {
+                let _ = client.stream.shutdown(Shutdown::Both);
+            }
         }
     }
 
@@ -167,7 +186,7 @@ impl PrefillServer {
         self.pool().leave(client);
     }
 
-    fn clients(&self) -> MutexGuard<'_, HashMap<u64, TcpStream>> {
+    fn clients(&self) -> MutexGuard<'_, HashMap<u64, Client>> {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -249,6 +249,24 @@ fn too_many_clients_are_turned_away() {
     assert!(again.is_some());
 }
 
+#[test]
+fn strangers_do_not_stay() {
+    let key = Key::generate().unwrap();
+    let running = Running::start(&key);
+    let mut stranger = TcpStream::connect(running.address).unwrap();
+    // One byte now and then of a message that never ends.
+    let ended = (0..200).any(|_| {
+        thread::sleep(WATCH);
+        stranger.write_all(&[1]).is_err()
+    });
+    assert!(ended);
+    let left = (0..100).any(|_| {
+        thread::sleep(WATCH);
+        running.server.clients().is_empty()
+    });
+    assert!(left);
+}
+
 /// What a hostile server answers to requests behind the greeting.
 fn evil(key: &Key, mut answer: impl FnMut(Request) -> Vec<u8> + Send + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
