@@ -1,6 +1,8 @@
 //! Which unit does what: said by the user, or found out from what was measured, or from what the
 //! hardware could do.
 
+use std::sync::{Mutex, PoisonError};
+
 use baton_graph::Roof;
 use baton_models::Model;
 
@@ -152,11 +154,27 @@ fn estimates(units: &[UnitKind], model: &Model, options: &LoadOptions) -> Result
     let work = PassWork::of(model)?;
     let mut known = Vec::new();
     for &unit in units {
-        if let Some(roof) = unit.unit(options)?.roof() {
+        if let Some(roof) = roof(unit, options)? {
             known.push((unit, estimate(unit, &roof, &work)));
         }
     }
     Ok(known)
+}
+
+/// A unit's limits, which are looked for once.
+fn roof(unit: UnitKind, options: &LoadOptions) -> Result<Option<Roof>> {
+    /// A unit with so many threads.
+    type Key = (UnitKind, Option<usize>);
+    static KNOWN: Mutex<Vec<(Key, Option<Roof>)>> = Mutex::new(Vec::new());
+    let key = (unit, options.threads);
+    // A panic elsewhere leaves no entry half written. Who waits here needs the same.
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, roof)) = known.iter().find(|(known, _)| *known == key) {
+        return Ok(*roof);
+    }
+    let roof = unit.unit(options)?.roof();
+    known.push((key, roof));
+    Ok(roof)
 }
 
 fn estimate(unit: UnitKind, roof: &Roof, work: &PassWork) -> Speeds {
