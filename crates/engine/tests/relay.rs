@@ -13,9 +13,7 @@ use baton_graph::testing::conformance::{self, Tolerance};
 use baton_graph::testing::random_tokens;
 use baton_graph::{Batch, Executor, KvType, Limits, Readiness, Rows, SeqId, Span, Unit};
 
-use proptest::prelude::*;
-
-use common::{Counts, Probe, VOCAB, answer, executor_of, greedy, limits};
+use common::{Counts, VOCAB, answer, executor_of, greedy, limits, probed, relay_options};
 
 const A: SeqId = SeqId(1);
 const B: SeqId = SeqId(2);
@@ -34,10 +32,6 @@ fn reference() -> Box<dyn Unit> {
     Box::new(Reference)
 }
 
-fn options(crossover: usize, chunk: usize) -> RelayOptions {
-    RelayOptions { crossover, chunk, pause: Duration::from_millis(0) }
-}
-
 fn relay(prefill: Box<dyn Unit>, decode: Box<dyn Unit>, options: RelayOptions) -> RelayUnit {
     RelayUnit { prefill, decode, options }
 }
@@ -53,7 +47,7 @@ fn pairs() -> Vec<RelayUnit> {
     for (i, prefill) in units.iter().enumerate() {
         for (j, decode) in units.iter().enumerate() {
             if i != j {
-                pairs.push(relay(prefill(), decode(), options(4, 5 + i)));
+                pairs.push(relay(prefill(), decode(), relay_options(4, 5 + i)));
             }
         }
     }
@@ -63,13 +57,13 @@ fn pairs() -> Vec<RelayUnit> {
 #[test]
 fn a_relay_is_a_unit_like_any_other() {
     for crossover in [1, 40] {
-        let twice = relay(cpu(), cpu(), options(crossover, 33));
+        let twice = relay(cpu(), cpu(), relay_options(crossover, 33));
         conformance::models(&twice, Tolerance::F32);
         conformance::caches(&twice, Tolerance::F32);
         conformance::nonsense(&twice);
         conformance::failures(&twice);
-        conformance::failures(&relay(reference(), cpu(), options(crossover, 64)));
-        conformance::failures(&relay(portable(), reference(), options(crossover, 7)));
+        conformance::failures(&relay(reference(), cpu(), relay_options(crossover, 64)));
+        conformance::failures(&relay(portable(), reference(), relay_options(crossover, 7)));
     }
 }
 
@@ -107,11 +101,6 @@ fn a_conversation_goes_back_and_forth() {
     }
 }
 
-fn counting(prefill: &Arc<Counts>, decode: &Arc<Counts>, options: RelayOptions) -> RelayUnit {
-    let prefill = Box::new(Probe(Reference, Arc::clone(prefill)));
-    relay(prefill, Box::new(Probe(Reference, Arc::clone(decode))), options)
-}
-
 fn forward(executor: &mut dyn Executor, seq: SeqId, tokens: &[u32], rows: Rows) -> Vec<f32> {
     executor.forward(&Batch::one(seq, tokens.to_vec(), rows)).unwrap().values
 }
@@ -135,7 +124,7 @@ fn wide() -> Limits {
 #[test]
 fn only_what_is_missing_moves() {
     let (prefill, decode) = (Counts::new(), Counts::new());
-    let mut relay = executor_of(&counting(&prefill, &decode, options(8, 16)), wide());
+    let mut relay = executor_of(&probed(&prefill, &decode, relay_options(8, 16)), wide());
     let text = random_tokens(120, VOCAB, 3);
     near(&forward(&mut *relay, A, &text[..50], Rows::Last), &alone(&text[..50]));
     let get = Counts::get;
@@ -170,7 +159,7 @@ fn a_prefill_unit_that_fails_costs_time_and_nothing_else() {
     for succeed in 0..7 {
         let (prefill, decode) = (Counts::new(), Counts::new());
         prefill.succeed.store(succeed, Ordering::SeqCst);
-        let unit = counting(&prefill, &decode, options(8, 16));
+        let unit = probed(&prefill, &decode, relay_options(8, 16));
         let mut relay = executor_of(&unit, wide());
         relay.forward(&Batch::one(A, text[..64].to_vec(), Rows::None)).unwrap();
         near(&forward(&mut *relay, A, &text[64..], Rows::Last), &alone(&text));
@@ -189,8 +178,8 @@ fn a_prefill_unit_that_fails_costs_time_and_nothing_else() {
 fn a_unit_that_failed_is_left_alone_for_a_while() {
     let (prefill, decode) = (Counts::new(), Counts::new());
     prefill.succeed.store(0, Ordering::SeqCst);
-    let patient = RelayOptions { pause: Duration::from_secs(3600), ..options(8, 16) };
-    let mut relay = executor_of(&counting(&prefill, &decode, patient), wide());
+    let patient = RelayOptions { pause: Duration::from_secs(3600), ..relay_options(8, 16) };
+    let mut relay = executor_of(&probed(&prefill, &decode, patient), wide());
     let text = random_tokens(60, VOCAB, 5);
     near(&forward(&mut *relay, A, &text, Rows::Last), &alone(&text));
     prefill.succeed.store(usize::MAX, Ordering::SeqCst);
@@ -203,7 +192,7 @@ fn a_unit_that_failed_is_left_alone_for_a_while() {
 fn a_small_prefill_cache_keeps_the_youngest() {
     let (decode, mut prefill) = (Counts::new(), Counts::new());
     Arc::get_mut(&mut prefill).unwrap().kv_tokens = Some(128);
-    let mut relay = executor_of(&counting(&prefill, &decode, options(8, 64)), wide());
+    let mut relay = executor_of(&probed(&prefill, &decode, relay_options(8, 64)), wide());
     for seed in 0..6 {
         let text = random_tokens(60, VOCAB, seed);
         let seq = SeqId(10 + seed as u32);
@@ -223,7 +212,7 @@ fn a_small_prefill_cache_keeps_the_youngest() {
 
 #[test]
 fn work_in_the_background_can_be_taken_back() {
-    let unit = relay(reference(), reference(), options(4, 8));
+    let unit = relay(reference(), reference(), relay_options(4, 8));
     let text = random_tokens(120, VOCAB, 6);
     for cut in [0, 1, 7, 8, 20, 63, 64] {
         let mut relay = executor_of(&unit, wide());
@@ -253,7 +242,7 @@ fn work_in_the_background_can_be_taken_back() {
 #[test]
 fn what_was_announced_decides_where_it_goes() {
     let (prefill, decode) = (Counts::new(), Counts::new());
-    let mut relay = executor_of(&counting(&prefill, &decode, options(40, 16)), wide());
+    let mut relay = executor_of(&probed(&prefill, &decode, relay_options(40, 16)), wide());
     let text = random_tokens(100, VOCAB, 7);
     let get = Counts::get;
     // Fewer than the crossover, though a chunk is shorter still.
@@ -275,7 +264,7 @@ fn what_was_announced_decides_where_it_goes() {
 #[test]
 fn a_copy_of_what_is_being_computed_does_not_make_others_wait() {
     let (prefill, decode) = (Counts::slow(Duration::from_millis(30)), Counts::new());
-    let mut relay = executor_of(&counting(&prefill, &decode, options(40, 50)), wide());
+    let mut relay = executor_of(&probed(&prefill, &decode, relay_options(40, 50)), wide());
     let text = random_tokens(80, VOCAB, 9);
     assert_eq!(relay.prepare(A, 71), Readiness::Background(50));
     relay.forward(&Batch::one(A, text[..50].to_vec(), Rows::None)).unwrap();
@@ -291,7 +280,7 @@ fn a_copy_of_what_is_being_computed_does_not_make_others_wait() {
 
 #[test]
 fn spans_of_a_batch_go_each_their_way() {
-    let mut relay = executor_of(&relay(cpu(), reference(), options(8, 16)), wide());
+    let mut relay = executor_of(&relay(cpu(), reference(), relay_options(8, 16)), wide());
     let texts: Vec<_> = (0..3).map(|seed| random_tokens(60, VOCAB, seed)).collect();
     let span = |seq, tokens: &[u32], rows| Span { seq, tokens: tokens.to_vec(), rows };
     let spans = vec![
@@ -321,127 +310,12 @@ fn a_quantized_cache_takes_the_baton_too() {
         let mut single = executor_of(&*quantized(), wide());
         let expected = forward(&mut *single, A, &text, Rows::Last);
         for (prefill, decode) in [(reference(), quantized()), (quantized(), reference())] {
-            let mut relay = executor_of(&relay(prefill, decode, options(8, 16)), wide());
+            let mut relay = executor_of(&relay(prefill, decode, relay_options(8, 16)), wide());
             let found = forward(&mut *relay, A, &text, Rows::Last);
             let spread = expected.iter().map(|x| x * x).sum::<f32>();
             let error: f32 = found.iter().zip(&expected).map(|(a, b)| (a - b).powi(2)).sum();
             let most = if kv_type == KvType::Q8_0 { 1e-3 } else { 5e-2 };
             assert!(error / spread < most, "{kv_type}: {}", error / spread);
-        }
-    }
-}
-
-/// Something that is done to both a relay and one unit alone.
-#[derive(Clone, Debug)]
-enum Step {
-    /// How many tokens, which rows, and whether they are announced.
-    Forward {
-        seq: u32,
-        n: usize,
-        rows: Rows,
-        announced: bool,
-    },
-    Truncate {
-        seq: u32,
-        share: usize,
-    },
-    Copy {
-        from: u32,
-        to: u32,
-        share: usize,
-    },
-    Free {
-        seq: u32,
-    },
-    /// Out of one sequence, to the end of another.
-    Carry {
-        from: u32,
-        to: u32,
-        share: usize,
-    },
-    /// The prefill unit fails after so many passes.
-    Fail {
-        passes: usize,
-    },
-}
-
-fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let rows = prop_oneof![Just(Rows::None), Just(Rows::Last), Just(Rows::All)];
-    let forward = (0u32..4, 1usize..50, rows, any::<bool>())
-        .prop_map(|(seq, n, rows, announced)| Step::Forward { seq, n, rows, announced });
-    let copy = |from, to, share| Step::Copy { from, to, share };
-    let carry = |from, to, share| Step::Carry { from, to, share };
-    let step = prop_oneof![
-        8 => forward,
-        2 => (0u32..4, 0usize..=10).prop_map(|(seq, share)| Step::Truncate { seq, share }),
-        2 => (0u32..4, 0u32..4, 0usize..=10).prop_map(move |(a, b, n)| copy(a, b, n)),
-        1 => (0u32..4).prop_map(|seq| Step::Free { seq }),
-        1 => (0u32..4, 0u32..4, 0usize..=10).prop_map(move |(a, b, n)| carry(a, b, n)),
-        1 => (0usize..4).prop_map(|passes| Step::Fail { passes }),
-    ];
-    prop::collection::vec(step, 1..30)
-}
-
-/// Takes a step; what came of it, if it went well.
-fn take(executor: &mut dyn Executor, step: &Step, tokens: &[u32]) -> Option<Vec<f32>> {
-    let part = |executor: &dyn Executor, seq, share| executor.len(SeqId(seq)) * share / 10;
-    match *step {
-        Step::Forward { seq, n, rows, announced } => {
-            if announced {
-                executor.prepare(SeqId(seq), n);
-            }
-            let batch = Batch::one(SeqId(seq), tokens[..n].to_vec(), rows);
-            executor.forward(&batch).ok().map(|logits| logits.values)
-        }
-        Step::Truncate { seq, share } => {
-            let len = part(executor, seq, share);
-            executor.truncate(SeqId(seq), len).ok().map(|()| Vec::new())
-        }
-        Step::Copy { from, to, share } => {
-            let len = part(executor, from, share);
-            executor.copy(SeqId(from), SeqId(to), len).ok().map(|()| Vec::new())
-        }
-        Step::Free { seq } => {
-            executor.free(SeqId(seq));
-            Some(Vec::new())
-        }
-        Step::Carry { from, to, share } => {
-            let block = executor.export_kv(SeqId(from), 0..part(executor, from, share)).ok()?;
-            let at = executor.len(SeqId(to));
-            executor.import_kv(SeqId(to), at, &block).ok().map(|()| Vec::new())
-        }
-        Step::Fail { .. } => Some(Vec::new()),
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
-
-    #[test]
-    fn whatever_is_done_a_relay_is_as_one_unit(steps in steps(), crossover in 1usize..20, chunk in 1usize..20) {
-        let limits = Limits { context: 120, kv_tokens: 260, batch_tokens: 64 };
-        let (prefill, decode) = (Counts::new(), Counts::new());
-        let mut relay = executor_of(&counting(&prefill, &decode, options(crossover, chunk)), limits);
-        let mut single = executor_of(&Reference, limits);
-        for (at, step) in steps.iter().enumerate() {
-            if let Step::Fail { passes } = *step {
-                prefill.succeed.store(passes, Ordering::SeqCst);
-            }
-            let tokens = random_tokens(50, VOCAB, at as u64);
-            let (found, expected) = (take(&mut *relay, step, &tokens), take(&mut *single, step, &tokens));
-            // A relay may find later that there is no room, but not earlier.
-            prop_assert!(found.is_some() || expected.is_none(), "step {at}: {step:?}");
-            if found.is_some() && expected.is_none() {
-                return Ok(());
-            }
-            for seq in 0..4 {
-                prop_assert_eq!(relay.len(SeqId(seq)), single.len(SeqId(seq)), "step {}", at);
-            }
-            let (found, expected) = (found.unwrap_or_default(), expected.unwrap_or_default());
-            prop_assert_eq!(found.len(), expected.len());
-            for (found, expected) in found.iter().zip(&expected) {
-                prop_assert!((found - expected).abs() < 2e-2, "step {at}: {found} {expected}");
-            }
         }
     }
 }

@@ -8,14 +8,15 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use baton_engine::{
-    CancelToken, Engine, Event, FinishReason, GenerateOptions, ModelTraits, RelayOptions,
-    RelayUnit, Result, Scheduler, SchedulerOptions, Speculate,
+    CancelToken, Engine, Event, FinishReason, GenerateOptions, ModelTraits, Result, Scheduler,
+    SchedulerOptions, Speculate,
 };
 use baton_graph::Limits;
-use baton_graph::reference::Reference;
 use baton_graph::testing::random_tokens;
 
-use common::{Counts, Pass, Probe, VOCAB, answer, collect, executor_of, greedy, limits};
+use common::{
+    Counts, Pass, VOCAB, answer, collect, executor_of, greedy, limits, probed, relay_options,
+};
 
 const LIMITS: Limits = Limits { context: 256, kv_tokens: 2048, batch_tokens: 64 };
 
@@ -28,11 +29,7 @@ fn cold(tokens: &[u32], n: usize) -> Vec<u32> {
 }
 
 fn engine(prefill: &Arc<Counts>, decode: &Arc<Counts>) -> Engine {
-    let unit = RelayUnit {
-        prefill: Box::new(Probe(Reference, Arc::clone(prefill))),
-        decode: Box::new(Probe(Reference, Arc::clone(decode))),
-        options: RelayOptions { crossover: 8, chunk: 16, pause: Duration::ZERO },
-    };
+    let unit = probed(prefill, decode, relay_options(8, 16));
     Engine::new(executor_of(&unit, LIMITS), ModelTraits::default())
 }
 
@@ -123,11 +120,7 @@ fn every_answer_is_as_if_alone() {
 fn a_failing_prefill_unit_and_a_small_cache_lose_no_answer() {
     let (prefill, decode) = (Counts::new(), Counts::new());
     prefill.succeed.store(9, std::sync::atomic::Ordering::SeqCst);
-    let unit = RelayUnit {
-        prefill: Box::new(Probe(Reference, Arc::clone(&prefill))),
-        decode: Box::new(Probe(Reference, Arc::clone(&decode))),
-        options: RelayOptions { crossover: 8, chunk: 16, pause: Duration::ZERO },
-    };
+    let unit = probed(&prefill, &decode, relay_options(8, 16));
     let limits = Limits { kv_tokens: 256, ..LIMITS };
     let engine = Engine::new(executor_of(&unit, limits), ModelTraits::default());
     let scheduler = Scheduler::new(engine, SchedulerOptions::default()).unwrap();

@@ -15,7 +15,7 @@ use baton_graph::{Executor, Limits, Unit};
 use baton_weights::{Tensor, Weight};
 
 pub use paced::Paced;
-pub use probe::{Counts, Pass, Probe};
+pub use probe::{Counts, Pass, Probe, probed, relay_options};
 pub use tiny_tokenizer::{END, VOCAB, tokenizer, tokenizer_with};
 
 pub fn limits(context: usize) -> Limits {

@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use baton_engine::{RelayOptions, RelayUnit};
+use baton_graph::reference::Reference;
 use baton_graph::{Batch, ExecError, Executor, Graph, KvBlock, Limits, Logits, SeqId, Unit, Usage};
 use baton_weights::Weights;
 
@@ -128,5 +130,19 @@ impl Executor for ProbedExecutor {
 
     fn usage(&self) -> Usage {
         self.inner.usage()
+    }
+}
+
+/// What is handed over in tests; a unit that failed is tried again at once.
+pub fn relay_options(crossover: usize, chunk: usize) -> RelayOptions {
+    RelayOptions { crossover, chunk, pause: Duration::ZERO }
+}
+
+/// A relay of two probed references.
+pub fn probed(prefill: &Arc<Counts>, decode: &Arc<Counts>, options: RelayOptions) -> RelayUnit {
+    RelayUnit {
+        prefill: Box::new(Probe(Reference, Arc::clone(prefill))),
+        decode: Box::new(Probe(Reference, Arc::clone(decode))),
+        options,
     }
 }
