@@ -7,7 +7,6 @@
 //! passes     one test: forward passes with a clock
 //! stats      means and deviations
 //! machine    what the model runs on
-//! energy     what it took, where the machine tells
 //! record     everything known of one test, as programs read it
 //! roofline   what the machine's limits would allow
 //! output     Markdown, JSON, JSON lines, CSV
@@ -19,7 +18,6 @@
 //! read its output read this one's.
 
 pub mod against;
-pub mod energy;
 pub mod machine;
 pub mod numbers;
 pub mod output;
@@ -35,13 +33,13 @@ use std::time::SystemTime;
 
 use baton_graph::Executor;
 
-use energy::Meter;
+use baton_engine::energy::Meter;
+use baton_graph::Roof;
 use machine::Machine;
 use output::Printer;
 use passes::Passes;
 use plan::{Plan, Setting};
 use record::Record;
-use roofline::Roof;
 use subject::{LoadTimes, Subject};
 
 /// Measures every test of `plan` on every one of its settings.
@@ -58,7 +56,7 @@ pub fn run(
     let mut cold = plan.cold_load;
     for setting in &plan.settings {
         // Before the model is there, so that what is read counts to no peak.
-        let roof = plan.roofline.then(|| Roof::measure(setting.threads)).transpose()?;
+        let roof = plan.roofline.then(|| roofline::measure(setting.threads)).transpose()?;
         machine::reset_peak_memory();
         // The files can be made cold once; after that they would only be read again for nothing.
         let loaded = subject.load(setting, plan.context(), std::mem::take(&mut cold))?;

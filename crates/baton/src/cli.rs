@@ -3,7 +3,8 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    bench, cache, completions, doctor, embed, list, pull, rm, run, serve, show, tokenize,
+    bench, cache, completions, doctor, embed, list, prefill_server, pull, rm, run, serve, show,
+    tokenize, tune,
 };
 
 const EXAMPLES: &str = "\
@@ -54,6 +55,9 @@ pub enum Command {
     /// Answer over HTTP, for programs that speak to OpenAI, Ollama, Anthropic or llama-server
     #[command(after_long_help = serve::EXAMPLES)]
     Serve(Box<serve::Args>),
+    /// Read prompts for other machines, which write the answers
+    #[command(after_long_help = prefill_server::EXAMPLES)]
+    PrefillServer(prefill_server::Args),
     /// Print the vectors that an embedding model makes of texts
     #[command(after_long_help = embed::EXAMPLES)]
     Embed(embed::Args),
@@ -78,6 +82,9 @@ pub enum Command {
     /// Measure how fast a model runs here
     #[command(after_long_help = bench::EXAMPLES)]
     Bench(Box<bench::Args>),
+    /// Measure which unit of this machine is best at what
+    #[command(after_long_help = tune::EXAMPLES)]
+    Tune(tune::Args),
     /// Say what this machine can do, what is wrong, and what to do about it
     #[command(after_long_help = doctor::EXAMPLES)]
     Doctor(doctor::Args),
@@ -95,6 +102,7 @@ impl Command {
         match self {
             Command::Run(args) => run::execute(*args),
             Command::Serve(args) => serve::execute(*args),
+            Command::PrefillServer(args) => prefill_server::execute(&args),
             Command::Embed(args) => embed::execute(args),
             Command::Pull(args) => pull::execute(&args),
             Command::List(args) => list::execute(&args),
@@ -103,6 +111,7 @@ impl Command {
             Command::Cache(args) => cache::execute(&args),
             Command::Tokenize(args) => tokenize::execute(&args),
             Command::Bench(args) => bench::execute(&args),
+            Command::Tune(args) => tune::execute(&args),
             Command::Doctor(args) => doctor::execute(&args),
             Command::Completions(args) => completions::execute(&args),
         }

@@ -65,6 +65,11 @@ impl Loaded {
         &self.lines
     }
 
+    /// Where it runs and why.
+    pub fn units(&self) -> &[String] {
+        &self.engine.traits().units
+    }
+
     /// The source of its chat template.
     pub fn template(&self) -> Option<&str> {
         self.template_source.as_deref()

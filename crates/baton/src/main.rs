@@ -18,6 +18,7 @@ mod paths;
 mod progress;
 mod repl;
 mod sampling;
+mod units;
 
 use std::panic;
 use std::process::ExitCode;

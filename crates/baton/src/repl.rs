@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use baton_engine::{CancelToken, Chat, FinishReason, Grammar};
 use baton_text::Message;
 
-use crate::commands::run::{Answer, Sink, fills_context, print_stats};
+use crate::commands::run::{Answer, Sink, Thresholds, fills_context, print_stats};
 use crate::failure::{eprintln_quietly, is_broken_pipe, note, one_line, say};
 use crate::format;
 use crate::interrupt;
@@ -32,6 +32,8 @@ pub struct Start {
     pub grammar: Option<Grammar>,
     /// Whether each answer is followed by its timings.
     pub verbose: bool,
+    /// What each answer should keep to.
+    pub thresholds: Thresholds,
 }
 
 /// Chats until the user leaves.
@@ -45,6 +47,7 @@ pub fn run(model: &Loaded, start: Start) -> anyhow::Result<()> {
         sampling: start.sampling,
         grammar: start.grammar,
         verbose: start.verbose,
+        thresholds: start.thresholds,
     };
     let mut input = Input::open(paths::data_dir().map(|folder| folder.join("history.txt")))?;
     if let Some(prompt) = start.prompt {
@@ -75,6 +78,7 @@ struct Repl<'m> {
     sampling: Sampling,
     grammar: Option<Grammar>,
     verbose: bool,
+    thresholds: Thresholds,
 }
 
 impl Repl<'_> {
@@ -105,6 +109,7 @@ impl Repl<'_> {
                 if self.verbose {
                     print_stats(&answer.summary);
                 }
+                self.thresholds.warn(&answer.summary.metrics);
                 Ok(())
             }
             Err(error) if is_broken_pipe(&error) => Err(error),

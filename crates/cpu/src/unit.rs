@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use baton_graph::{ExecError, Executor, Graph, KvType, Limits, Unit};
+use baton_graph::{ExecError, Executor, Graph, KvType, Limits, Roof, Unit};
 use baton_weights::Weights;
 
 use crate::cache::PackedCache;
@@ -10,6 +10,7 @@ use crate::executor::CpuExecutor;
 use crate::isa::{Isa, UnsupportedIsa};
 use crate::plan::{Plan, Switches};
 use crate::pool::Pool;
+use crate::roof;
 use crate::threads::physical_cores;
 
 /// The environment variable that, set to `0`, keeps steps apart and values out of place.
@@ -79,6 +80,11 @@ impl Cpu {
 impl Unit for Cpu {
     fn name(&self) -> &'static str {
         "cpu"
+    }
+
+    fn roof(&self) -> Option<Roof> {
+        let read = roof::read_rate(self.threads()).ok()?;
+        Some(Roof { read, ops: roof::product_rate(self.isa(), self.threads()) })
     }
 
     fn compile(

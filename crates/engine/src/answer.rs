@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use baton_graph::{Batch, Logits, Rows, SeqId, Span};
 
 use crate::memory::peak_memory;
+use crate::phases::PhaseClock;
 use crate::sequences::Sequences;
 use crate::session::Prompt;
 use crate::speculation::Speculation;
@@ -41,6 +42,7 @@ pub(crate) struct Answer {
     queue: VecDeque<Event>,
     started: Instant,
     first_token: Option<Instant>,
+    phases: PhaseClock,
     metrics: Metrics,
     seed: u64,
 }
@@ -94,6 +96,7 @@ impl Answer {
             queue: VecDeque::new(),
             started,
             first_token: None,
+            phases: PhaseClock::new(engine.traits().lanes.as_ref()),
             metrics,
             seed,
         })
@@ -143,6 +146,11 @@ impl Answer {
     /// Tokens that wait to be evaluated; none if the answer is over.
     pub(crate) fn pending(&self) -> usize {
         if self.over { 0 } else { self.tokens.len() - self.evaluated }
+    }
+
+    /// A step begins that evaluates some of its tokens.
+    pub(crate) fn step_begins(&mut self) {
+        self.phases.start();
     }
 
     /// Guesses what comes after the next step, so that this evaluates it too. For an answer that is
@@ -252,6 +260,9 @@ impl Answer {
         if self.first_token.is_some() && at == 0 {
             self.metrics.decode_steps += 1;
         }
+        if self.first_token.is_none() {
+            self.metrics.prefill_phase = self.phases.prefilled();
+        }
         let first = *self.first_token.get_or_insert(now);
         self.metrics.decode = now - first;
         self.metrics.generated_tokens += 1;
@@ -298,6 +309,7 @@ impl Answer {
         self.abandon(engine);
         let since_start = |at: Instant| -> Duration { at - self.started };
         self.metrics.first_token = self.first_token.map(since_start);
+        self.metrics.decode_phase = self.phases.ended();
         self.metrics.peak_memory = peak_memory();
         let (seed, metrics) = (self.seed, self.metrics);
         self.queue.push_back(Event::Done(Summary { reason, seed, metrics }));

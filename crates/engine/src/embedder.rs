@@ -110,7 +110,7 @@ impl Embedder {
             );
         }
         let tokenizer = ModelText::of(model)?.tokenizer;
-        let Compiled { executor, memory } = compile_model(model, options)?;
+        let Compiled { executor, memory, .. } = compile_model(model, options)?;
         let traits = EmbedderTraits {
             name: model.name().to_owned(),
             tokenizer,

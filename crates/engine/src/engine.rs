@@ -15,8 +15,8 @@ use crate::sequences::{SavedCache, Sequences};
 use crate::speculation::{Payoff, check_vocabulary};
 use crate::transcript::{Transcript, Transcripts};
 use crate::{
-    Constraint, Error, Grammar, GrammarCompiler, MemoryPlan, Reasoning, Result, Sampling, Session,
-    Speculate,
+    Constraint, Error, Grammar, GrammarCompiler, Lanes, MemoryPlan, Reasoning, Result, Sampling,
+    Session, Speculate,
 };
 
 /// A model ready to answer: a compiled graph, its cache, and what its texts look like.
@@ -58,6 +58,10 @@ pub struct ModelTraits {
     pub sampling: Sampling,
     /// Where guesses of the next tokens come from, unless an answer's options say.
     pub speculate: Speculate,
+    /// The units that it runs on, if they are watched.
+    pub lanes: Option<Lanes>,
+    /// Why these, a line for each reason; empty if nobody had to decide.
+    pub units: Vec<String>,
     /// How long loading took.
     pub load_time: Duration,
     /// What it was expected to need of memory.

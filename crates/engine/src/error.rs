@@ -38,6 +38,14 @@ pub enum Error {
     /// The CPU was asked for instructions that it does not have.
     #[error(transparent)]
     Isa(#[from] baton_cpu::UnsupportedIsa),
+    /// A compute unit that is not there.
+    #[error("nothing can run on {name:?}: {problem}; say cpu or auto")]
+    NoUnit {
+        /// What was asked for.
+        name: String,
+        /// Why not.
+        problem: &'static str,
+    },
     /// The compute unit failed.
     #[error(transparent)]
     Exec(#[from] ExecError),
@@ -136,6 +144,14 @@ pub enum Error {
     /// The cache could not be saved.
     #[error("the cache cannot be saved: {source}")]
     Write {
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// What was measured could not be kept.
+    #[error("{path} cannot be written: {source}")]
+    Profile {
+        /// The file.
+        path: PathBuf,
         /// What the system said.
         source: std::io::Error,
     },

@@ -85,33 +85,84 @@ pub fn compare(
     windows: Windows,
 ) -> Result<Comparison> {
     let mut result = Comparison::default();
-    let mut agreed = 0;
     over_windows(&mut [executor, reference], tokens, windows, |logits, targets| {
-        if logits[0].vocab != logits[1].vocab {
-            let (ours, theirs) = (logits[0].vocab, logits[1].vocab);
+        result.add([&logits[0], &logits[1]], targets)
+    })?;
+    Ok(result.finished())
+}
+
+/// Compares an executor that hands caches over with one that does not, `reference`: over the
+/// `answer` tokens that `reference` finds most likely behind `prompt`, the cache of which is handed over.
+///
+/// # Errors
+/// If the prompt and the answer do not fit the executors, or their logits are no numbers.
+pub fn compare_handoff(
+    relay: &mut dyn Executor,
+    reference: &mut dyn Executor,
+    prompt: &[u32],
+    answer: usize,
+) -> Result<Comparison> {
+    let Some((&last, before)) = prompt.split_last() else { return Err(Error::EmptyPrompt) };
+    let mut result = Comparison::default();
+    let mut run = || {
+        fill(relay, before)?;
+        fill(reference, before)?;
+        let mut token = last;
+        for _ in 0..answer {
+            let batch = Batch::one(SEQ, vec![token], Rows::Last);
+            let logits = [relay.forward(&batch)?, reference.forward(&batch)?];
+            token = argmax(logits[1].row(0)) as u32;
+            result.add([&logits[0], &logits[1]], &[Some(token)])?;
+        }
+        Ok(())
+    };
+    let ran = run();
+    relay.free(SEQ);
+    reference.free(SEQ);
+    ran.map(|()| result.finished())
+}
+
+/// Makes the sequence hold these tokens and no others.
+fn fill(executor: &mut dyn Executor, tokens: &[u32]) -> Result<()> {
+    executor.free(SEQ);
+    let most = executor.limits().batch_tokens;
+    for chunk in tokens.chunks(most) {
+        executor.forward(&Batch::one(SEQ, chunk.to_vec(), Rows::None))?;
+    }
+    Ok(())
+}
+
+impl Comparison {
+    /// Adds rows of the executor and of the reference, with the token that came after each.
+    fn add(&mut self, [ours, theirs]: [&Logits; 2], targets: &[Option<u32>]) -> Result<()> {
+        if ours.vocab != theirs.vocab {
+            let (ours, theirs) = (ours.vocab, theirs.vocab);
             let problem = format!("vocabularies of {ours} and {theirs} cannot be compared");
             return Err(Error::BadLogits { problem });
         }
         for (row, &target) in targets.iter().enumerate() {
-            let [ours, theirs] = [logits[0].row(row), logits[1].row(row)];
+            let [ours, theirs] = [ours.row(row), theirs.row(row)];
             let (p, q) = (log_softmax(theirs)?, log_softmax(ours)?);
-            result.reference.add(&p, target);
-            result.evaluation.add(&q, target);
+            self.reference.add(&p, target);
+            self.evaluation.add(&q, target);
             let kl: f64 = p.iter().zip(&q).map(|(p, q)| divergence(*p, *q)).sum();
             // Rounding can make the divergence of near-equals a little negative.
-            result.mean_kl += kl.max(0.0);
-            result.max_kl = result.max_kl.max(kl);
-            agreed += usize::from(argmax(ours) == argmax(theirs));
+            self.mean_kl += kl.max(0.0);
+            self.max_kl = self.max_kl.max(kl);
+            self.top1_agreement += f64::from(u8::from(argmax(ours) == argmax(theirs)));
             let differences = ours.iter().zip(theirs).map(|(a, b)| (a - b).abs());
-            result.max_difference = differences.fold(result.max_difference, f32::max);
-            result.rows += 1;
+            self.max_difference = differences.fold(self.max_difference, f32::max);
+            self.rows += 1;
         }
         Ok(())
-    })?;
-    let rows = result.rows.max(1) as f64;
-    result.mean_kl /= rows;
-    result.top1_agreement = agreed as f64 / rows;
-    Ok(result)
+    }
+
+    /// Makes means of sums.
+    fn finished(self) -> Self {
+        let rows = self.rows.max(1) as f64;
+        let (mean_kl, top1_agreement) = (self.mean_kl / rows, self.top1_agreement / rows);
+        Comparison { mean_kl, top1_agreement, ..self }
+    }
 }
 
 impl Evaluation {
@@ -232,6 +283,29 @@ mod tests {
             compare(&mut *executor(64, 1), &mut *executor(64, 2), &tokens, windows).unwrap();
         assert!(other.mean_kl > 0.01 && other.top1_agreement < 0.5, "{other:?}");
         assert_eq!((other.rows, other.evaluation.tokens), (50, 49));
+    }
+
+    #[test]
+    fn a_cache_that_was_handed_over_gives_the_same_answer() {
+        let relay = |seed| {
+            let unit = || Box::new(Reference) as Box<dyn Unit>;
+            let options = crate::RelayOptions { crossover: 1, chunk: 7, ..Default::default() };
+            let unit = crate::RelayUnit { prefill: unit(), decode: unit(), options };
+            let graph = Tiny::default().graph().unwrap();
+            let limits = Limits { context: 64, kv_tokens: 64, batch_tokens: 16 };
+            unit.compile(&graph, &random_weights(&graph, seed), limits).unwrap()
+        };
+        let prompt = random_tokens(40, 97, 2);
+        let check =
+            |seed| compare_handoff(&mut *relay(seed), &mut *executor(16, 1), &prompt, 20).unwrap();
+        let same = check(1);
+        assert!(same.mean_kl < 1e-4 && same.top1_agreement == 1.0, "{same:?}");
+        // Halves were handed over, where the reference has singles.
+        assert!(same.rows == 20 && same.max_difference > 0.0, "{same:?}");
+        let other = check(2);
+        assert!(other.mean_kl > 0.01 && other.top1_agreement < 0.5, "{other:?}");
+        let long = compare_handoff(&mut *relay(1), &mut *executor(16, 1), &prompt, 30);
+        assert!(long.is_err(), "longer than the context");
     }
 
     #[test]

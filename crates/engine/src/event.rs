@@ -5,6 +5,8 @@ use crate::{Metrics, Result, Token};
 /// What happens while an answer is made, in order.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
+// There is one `Done`, at the end.
+#[allow(clippy::large_enum_variant)]
 pub enum Event {
     /// A chunk of the prompt was evaluated.
     Prefill {

@@ -61,10 +61,13 @@ impl<'s> Generation<'s> {
         }
         let Some(logits) = self.logits.take() else {
             self.answer.guess(engine);
-            let count = self.answer.pending().min(engine.limits().batch_tokens);
+            let pending = self.answer.pending();
+            let count = pending.min(engine.limits().batch_tokens);
             let mut sequences = engine.lock()?;
+            sequences.prepare(self.seq, pending);
             // Waiting for others is no work of this answer.
             let started = Instant::now();
+            self.answer.step_begins();
             let logits = self.answer.evaluate(&mut sequences, self.seq, count)?;
             self.answer.advance(count, started.elapsed());
             self.logits = (self.answer.pending() == 0).then_some(logits);

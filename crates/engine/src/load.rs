@@ -4,8 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use baton_cpu::{Cpu, CpuOptions, PackedCache};
-use baton_graph::reference::Reference;
+use baton_cpu::PackedCache;
 use baton_graph::{Executor, Graph, KvType, Limits};
 use baton_models::{BuildOptions, Model, ModelConfig};
 use baton_weights::Weights;
@@ -13,7 +12,10 @@ use baton_weights::Weights;
 use crate::memory::{MemoryPlan, available_memory};
 use crate::model_text::ModelText;
 use crate::speculation::MOST_GUESSES;
-use crate::{Engine, Error, ModelTraits, Result, Speculate, embedder};
+use crate::{
+    Chosen, Engine, Error, Lanes, ModelTraits, RelayOptions, RemoteUnit, Result, Speculate,
+    Timeline, UnitChoice, UnitKind, embedder, units,
+};
 
 /// The largest context that is chosen without being asked for.
 const DEFAULT_CONTEXT: usize = 8192;
@@ -22,32 +24,22 @@ const LEAST_CONTEXT: usize = 512;
 /// Share of the available memory that a context nobody asked for may take: one part in this.
 const CONTEXT_SHARE: u64 = 4;
 
-/// Where a model runs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum UnitKind {
-    /// The CPU, with kernels for its instruction set.
-    #[default]
-    Cpu,
-    /// The interpreter that defines what is right: very slow, for finding faults.
-    Reference,
-}
-
-impl UnitKind {
-    /// Its name.
-    pub fn name(self) -> &'static str {
-        match self {
-            UnitKind::Cpu => "cpu",
-            UnitKind::Reference => "reference",
-        }
-    }
-}
-
 /// How to load a model.
 #[derive(Clone, Debug)]
 pub struct LoadOptions {
     /// Where it runs.
     pub unit: UnitKind,
+    /// Where prompts are computed, if elsewhere; their cache is then handed over. Models that make
+    /// vectors always run on one unit.
+    pub prefill: Option<UnitKind>,
+    /// Another machine that computes prompts, in the place of `prefill`.
+    pub remote: Option<RemoteUnit>,
+    /// What is handed over, and how.
+    pub relay: RelayOptions,
+    /// Decides `unit`, `prefill` and `relay` for each model, in the place of what they say.
+    pub choice: Option<UnitChoice>,
+    /// Takes note of what runs where and when.
+    pub timeline: Option<Arc<Timeline>>,
     /// Most tokens of a prompt and its answer together. By default what the model was trained for,
     /// but no more than 8192, nor than a quarter of the available memory can hold.
     pub context: Option<usize>,
@@ -76,6 +68,11 @@ impl Default for LoadOptions {
     fn default() -> Self {
         LoadOptions {
             unit: UnitKind::default(),
+            prefill: None,
+            remote: None,
+            relay: RelayOptions::default(),
+            choice: None,
+            timeline: None,
             context: None,
             kv_tokens: None,
             conversations: 1,
@@ -87,6 +84,22 @@ impl Default for LoadOptions {
             disabled_passes: Vec::new(),
             packed: None,
         }
+    }
+}
+
+impl LoadOptions {
+    /// With the units decided, and the reasons.
+    fn decided(&self, model: &Model) -> Result<(LoadOptions, Vec<String>)> {
+        let Some(choice) = &self.choice else { return Ok((self.clone(), Vec::new())) };
+        let Chosen { prefill, decode, relay, why } = choice.choose(model, self)?;
+        why.iter().for_each(|line| tracing::debug!("{line}"));
+        let (unit, prefill, choice) = (decode, Some(prefill), None);
+        Ok((LoadOptions { unit, prefill, relay, choice, ..self.clone() }, why))
+    }
+
+    /// The unit of this machine for prompts, if it is another than that for answers.
+    pub(crate) fn second_unit(&self) -> Option<UnitKind> {
+        self.prefill.filter(|&prefill| prefill != self.unit && self.remote.is_none())
     }
 }
 
@@ -113,13 +126,15 @@ impl Engine {
             return Err(Error::EmbeddingModel { name: model.name().to_owned() });
         }
         options.speculate.check(options.draft.is_some())?;
+        let (options, units) = options.decided(model)?;
+        let options = &options;
         // Of a large vocabulary, the first may take the longer.
         let (text, compiled) = std::thread::scope(|scope| {
             let text = scope.spawn(|| ModelText::of(model));
             let compiled = compile_model(model, options);
             (text.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), compiled)
         });
-        let (text, Compiled { executor, memory }) = (text?, compiled?);
+        let (text, Compiled { executor, memory, lanes }) = (text?, compiled?);
         let traits = ModelTraits {
             name: model.name().to_owned(),
             end_tokens: text.tokenizer.eog().iter().copied().collect(),
@@ -127,6 +142,8 @@ impl Engine {
             templates: text.templates,
             sampling: text.sampling,
             speculate: options.speculate,
+            lanes: Some(lanes),
+            units,
             load_time: started.elapsed(),
             memory,
         };
@@ -146,6 +163,8 @@ pub struct Compiled {
     pub executor: Box<dyn Executor>,
     /// What it was expected to need of memory.
     pub memory: MemoryPlan,
+    /// The units that it runs on.
+    pub lanes: Lanes,
 }
 
 /// Builds a model's graph and compiles it, after a look at the memory that it will need.
@@ -153,12 +172,15 @@ pub struct Compiled {
 /// # Errors
 /// As [`Engine::load`].
 pub fn compile_model(model: &Model, options: &LoadOptions) -> Result<Compiled> {
+    let options = &options.decided(model)?.0;
     let limits = limits(model.config(), options)?;
     let (graph, weights) = model.build(&BuildOptions { context: limits.context })?;
     let memory = whole_plan(&graph, &weights, &limits, options)?;
     check_memory(&memory)?;
-    let executor = compile(&graph, &weights, limits, options)?;
-    Ok(Compiled { executor, memory })
+    let one_unit = LoadOptions { prefill: None, remote: None, ..options.clone() };
+    let options = if graph.needs_whole_texts() { &one_unit } else { options };
+    let (executor, lanes) = units::compile(&graph, &weights, limits, options)?;
+    Ok(Compiled { executor, memory, lanes })
 }
 
 /// What a model will need of memory, found out without loading it.
@@ -166,6 +188,7 @@ pub fn compile_model(model: &Model, options: &LoadOptions) -> Result<Compiled> {
 /// # Errors
 /// If its files are damaged, or an option makes no sense.
 pub fn plan_memory(model: &Model, options: &LoadOptions) -> Result<MemoryPlan> {
+    let options = &options.decided(model)?.0;
     let limits = limits(model.config(), options)?;
     let (graph, weights) = model.build(&BuildOptions { context: limits.context })?;
     whole_plan(&graph, &weights, &limits, options)
@@ -177,7 +200,16 @@ fn draft_options(draft: &Model, options: &LoadOptions, context: usize) -> LoadOp
     let context = Some(context.min(draft.config().context_length));
     let (kv_tokens, conversations) = (None, 1);
     let (draft, speculate) = (None, Speculate::Off);
-    LoadOptions { draft, speculate, context, kv_tokens, conversations, ..options.clone() }
+    LoadOptions {
+        draft,
+        speculate,
+        context,
+        kv_tokens,
+        conversations,
+        prefill: None,
+        remote: None,
+        ..options.clone()
+    }
 }
 
 /// The memory of a model with that of its draft model.
@@ -192,32 +224,6 @@ fn whole_plan(
     let draft = Model::open(draft)?;
     let draft = plan_memory(&draft, &draft_options(&draft, options, limits.context))?;
     Ok(MemoryPlan { draft: draft.total(), ..plan })
-}
-
-fn compile(
-    graph: &Graph,
-    weights: &Weights,
-    limits: Limits,
-    options: &LoadOptions,
-) -> Result<Box<dyn Executor>> {
-    use baton_graph::Unit;
-    match options.unit {
-        UnitKind::Cpu => {
-            let LoadOptions { threads, kv_type, .. } = *options;
-            let disabled_passes = options.disabled_passes.clone();
-            let packed = options.packed.clone();
-            let cpu = Cpu::new(CpuOptions {
-                threads,
-                kv_type,
-                disabled_passes,
-                packed,
-                ..CpuOptions::default()
-            })?;
-            Ok(cpu.compile(graph, weights, limits)?)
-        }
-        // It runs the graph as the architecture built it: passes are what it is to judge.
-        UnitKind::Reference => Ok(Reference.compile(graph, weights, limits)?),
-    }
 }
 
 fn limits(config: &ModelConfig, options: &LoadOptions) -> Result<Limits> {
@@ -287,19 +293,19 @@ fn memory_plan(
     let inner = graph.nodes().iter().filter(|node| node.output != graph.output());
     let widest = inner.map(features).max().unwrap_or(0);
     let scratch = bytes(2 * 4 * widest).saturating_mul(bytes(limits.batch_tokens));
-    // The CPU sorts quantized weights anew, in memory of its own.
-    let copied = match options.unit {
-        UnitKind::Cpu => weights.quantized_bytes(),
-        UnitKind::Reference => 0,
-    };
+    // Of logits there is one row for the last token, and one for each guess behind it.
+    let logits = bytes(4 * (1 + MOST_GUESSES)).saturating_mul(bytes(graph.vocab()));
+    let kv =
+        bytes(graph.kv_bytes_per_token(options.kv_type)).saturating_mul(bytes(limits.kv_tokens));
+    let units = [Some(options.unit), options.second_unit()];
+    let units: Vec<UnitKind> = units.into_iter().flatten().collect();
+    let copies = units.iter().filter(|unit| unit.copies_weights()).count();
+    let each = bytes(units.len());
     MemoryPlan {
         weights: bytes(weights.stored_bytes()),
-        copied: bytes(copied),
-        kv: bytes(graph.kv_bytes_per_token(options.kv_type))
-            .saturating_mul(bytes(limits.kv_tokens)),
-        // Of logits there is one row for the last token, and one for each guess behind it.
-        scratch: scratch
-            .saturating_add(bytes(4 * (1 + MOST_GUESSES)).saturating_mul(bytes(graph.vocab()))),
+        copied: bytes(weights.quantized_bytes()).saturating_mul(bytes(copies)),
+        kv: kv.saturating_mul(each),
+        scratch: scratch.saturating_mul(each).saturating_add(logits),
         draft: 0,
         available: available_memory(),
     }

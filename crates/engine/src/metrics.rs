@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::Phase;
+
 /// Numbers of one generation.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Metrics {
@@ -27,6 +29,10 @@ pub struct Metrics {
     pub first_token: Option<Duration>,
     /// From the first token to the last.
     pub decode: Duration,
+    /// What evaluating the prompt took of its unit.
+    pub prefill_phase: Phase,
+    /// What the tokens after the first took of theirs.
+    pub decode_phase: Phase,
     /// Most memory that the process ever used, in bytes, if the system tells.
     pub peak_memory: Option<u64>,
 }

@@ -5,18 +5,25 @@
 //! [`pace`]). A request waits in a queue of bounded length until there is room for it in the cache;
 //! if room runs out later, the one that came last goes back to the queue, and loses nothing but the
 //! time to evaluate its tokens again.
+//!
+//! Where the executor computes prompts in the background, as a [`Relay`](crate::Relay) does, steps go
+//! on meanwhile without these, and an answer joins them when its prompt is there.
 
+mod admission;
 mod pace;
+mod plan;
+mod signal;
 mod worker;
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use crate::answer::Answer;
 use crate::{CancelToken, Engine, Error, Event, GenerateOptions, Prompt, Result};
+use signal::Signal;
 use worker::Worker;
 
 /// How many requests a [`Scheduler`] takes.
@@ -77,7 +84,8 @@ pub struct Totals {
     pub reused_tokens: u64,
     /// Tokens written.
     pub generated_tokens: u64,
-    /// Steps that evaluated a part of a prompt took this long.
+    /// Steps that evaluated a part of a prompt took this long, and waiting for prompts that were
+    /// computed in the background while nothing else was to be done.
     pub prefill: Duration,
     /// Steps that wrote a token took this long.
     pub decode: Duration,
@@ -94,7 +102,7 @@ pub struct Totals {
 struct Queue {
     options: SchedulerOptions,
     inbox: Mutex<Inbox>,
-    wake: Condvar,
+    wake: Signal,
     load: Mutex<Load>,
 }
 
@@ -132,7 +140,7 @@ impl Scheduler {
         let queue = Arc::new(Queue {
             options,
             inbox: Mutex::default(),
-            wake: Condvar::new(),
+            wake: Signal::default(),
             load: Mutex::default(),
         });
         let worker = Worker::new(engine.clone(), Arc::clone(&queue));
@@ -171,7 +179,8 @@ impl Scheduler {
         inbox.next += 1;
         let id = inbox.next;
         inbox.waiting.push_back(Job { id, answer, cancel, sink });
-        self.queue.wake.notify_one();
+        drop(inbox);
+        self.queue.wake.raise();
         Ok(tokens)
     }
 
@@ -201,7 +210,7 @@ impl Scheduler {
 impl Drop for Scheduler {
     fn drop(&mut self) {
         self.queue.inbox().closed = true;
-        self.queue.wake.notify_one();
+        self.queue.wake.raise();
         if let Some(worker) = self.worker.take() {
             // If it panicked, it has said so.
             let _ = worker.join();

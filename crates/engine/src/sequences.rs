@@ -6,7 +6,7 @@ mod saved;
 
 use std::collections::HashMap;
 
-use baton_graph::{Batch, ExecError, Executor, Logits, SeqId, Span};
+use baton_graph::{Batch, ExecError, Executor, Logits, Readiness, SeqId, Span, Waker};
 
 use crate::{Error, Result};
 use miss::Evicted;
@@ -127,6 +127,16 @@ impl Sequences {
         let entry = Entry { tokens, owned: true, busy: true, used: self.clock };
         self.entries.insert(seq, entry);
         seq
+    }
+
+    /// Announces that `new` more tokens of a sequence are to come; see [`Executor::prepare`].
+    pub(crate) fn prepare(&mut self, seq: SeqId, new: usize) -> Readiness {
+        self.executor.prepare(seq, new)
+    }
+
+    /// Asks to be told of what is done in the background; see [`Executor::on_progress`].
+    pub(crate) fn on_progress(&mut self, wake: Waker) {
+        self.executor.on_progress(wake);
     }
 
     /// Appends each span to its sequence; sequences nobody works on make room if needed.

@@ -4,7 +4,7 @@
 #[path = "common/models.rs"]
 mod models;
 
-use baton_engine::{LoadOptions, UnitKind, compile_model};
+use baton_engine::{LoadOptions, RelayOptions, UnitKind, compile_model};
 use baton_graph::{Batch, Executor, Rows, SeqId};
 use baton_models::Model;
 use serde::Deserialize;
@@ -19,10 +19,12 @@ struct Golden {
     margins: Vec<f32>,
 }
 
-fn check(golden: &str, unit: UnitKind, steps: usize) {
+fn check(golden: &str, unit: UnitKind, prefill: Option<UnitKind>, steps: usize) {
     let golden: Golden = serde_json::from_str(golden).unwrap();
     let Some(path) = models::find(&golden.model) else { return };
-    let options = LoadOptions { unit, context: Some(256), ..LoadOptions::default() };
+    let relay = RelayOptions { crossover: 8, chunk: 16, ..RelayOptions::default() };
+    let options =
+        LoadOptions { unit, prefill, relay, context: Some(256), ..LoadOptions::default() };
     let mut executor = compile_model(&Model::open(path).unwrap(), &options).unwrap().executor;
     let logits = forced(&mut *executor, &golden, steps);
     for &(id, exact) in &golden.first_step_top10 {
@@ -53,22 +55,34 @@ const GEMMA3: &str = include_str!("golden/gemma3_capital.json");
 
 #[test]
 fn smollm2_on_the_cpu_is_exact() {
-    check(SMOLLM2, UnitKind::Cpu, 128);
+    check(SMOLLM2, UnitKind::Cpu, None, 128);
 }
 
 #[test]
 fn gemma3_on_the_cpu_is_exact() {
-    check(GEMMA3, UnitKind::Cpu, 32);
+    check(GEMMA3, UnitKind::Cpu, None, 32);
 }
 
 #[test]
 fn smollm2_on_the_reference_is_exact() {
-    check(SMOLLM2, UnitKind::Reference, 6);
+    check(SMOLLM2, UnitKind::Reference, None, 6);
 }
 
 #[test]
 fn gemma3_on_the_reference_is_exact() {
-    check(GEMMA3, UnitKind::Reference, 6);
+    check(GEMMA3, UnitKind::Reference, None, 6);
+}
+
+#[test]
+fn the_baton_passes_from_the_reference_to_the_cpu() {
+    check(SMOLLM2, UnitKind::Cpu, Some(UnitKind::Reference), 48);
+    check(GEMMA3, UnitKind::Cpu, Some(UnitKind::Reference), 32);
+}
+
+#[test]
+fn the_baton_passes_from_the_cpu_to_the_reference() {
+    check(SMOLLM2, UnitKind::Reference, Some(UnitKind::Cpu), 6);
+    check(GEMMA3, UnitKind::Reference, Some(UnitKind::Cpu), 6);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 
 use baton_weights::Weights;
 
@@ -11,6 +12,11 @@ use crate::{ExecError, Graph, KvBlock};
 pub trait Unit {
     /// The unit's name, such as `cpu`.
     fn name(&self) -> &'static str;
+
+    /// What the hardware could do at best, if that is known or can be measured in a second or two.
+    fn roof(&self) -> Option<Roof> {
+        None
+    }
 
     /// Prepares `graph` for execution and allocates its KV storage.
     ///
@@ -22,6 +28,23 @@ pub trait Unit {
         weights: &Weights,
         limits: Limits,
     ) -> Result<Box<dyn Executor>, ExecError>;
+}
+
+/// The limits of a unit's hardware: the two lines of a roofline.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Roof {
+    /// Bytes per second that memory is read with.
+    pub read: f64,
+    /// Operations per second, a product and its addition counted as two; none where that is not known.
+    pub ops: Option<f64>,
+}
+
+impl Roof {
+    /// The operations per second that are possible with so many for each byte.
+    pub fn at(&self, ops_per_byte: f64) -> f64 {
+        let by_memory = self.read * ops_per_byte;
+        self.ops.map_or(by_memory, |ops| ops.min(by_memory))
+    }
 }
 
 /// Sizes that an executor is compiled for.
@@ -200,6 +223,21 @@ pub struct Usage {
     pub kv_capacity: usize,
 }
 
+/// When an executor would compute the next tokens of a sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Readiness {
+    /// As soon as they are given, before [`Executor::forward`] returns.
+    Now,
+    /// The first so many of them, in a span that wants no rows, while the caller does other things:
+    /// `forward` only takes note of them.
+    Background(usize),
+    /// Not before something in the background is done; `forward` would wait for it.
+    Later,
+}
+
+/// Is called when something in the background is done; must neither block nor call the executor.
+pub type Waker = Arc<dyn Fn() + Send + Sync>;
+
 /// A compiled graph with its KV storage.
 ///
 /// Every failure is found before anything changes: after an error all sequences are as they were.
@@ -209,6 +247,19 @@ pub trait Executor: Send {
     /// # Errors
     /// If the batch is malformed or does not fit the limits or the free storage.
     fn forward(&mut self, batch: &Batch) -> Result<Logits, ExecError>;
+
+    /// Announces that `new` more tokens of a sequence are to come, the last of which wants a row, and
+    /// asks when the next of them would be computed. Nobody has to ask: `forward` takes any batch.
+    fn prepare(&mut self, seq: SeqId, new: usize) -> Readiness {
+        let _ = (seq, new);
+        Readiness::Now
+    }
+
+    /// Asks to be told, by calling `wake` from any thread, when something in the background is done.
+    /// Only the last one who asks is told.
+    fn on_progress(&mut self, wake: Waker) {
+        drop(wake);
+    }
 
     /// The limits it was compiled for.
     fn limits(&self) -> &Limits;

@@ -124,6 +124,17 @@ impl Graph {
         self.ty(self.output).features()
     }
 
+    /// Rows of the embedding table, which bound the token ids.
+    pub fn input_vocab(&self) -> usize {
+        let rows = |op: &Op| match op {
+            Op::Embedding { table, lookup: Lookup::Token, .. } => {
+                Some(self.weights[table.index()].shape[0])
+            }
+            _ => None,
+        };
+        self.nodes.iter().filter_map(|node| rows(&node.op)).min().unwrap_or(usize::MAX)
+    }
+
     /// Whether tokens see what comes after them: a span must then be a whole text, and sequences
     /// cannot be continued.
     pub fn needs_whole_texts(&self) -> bool {

@@ -103,7 +103,13 @@ impl KvBlock {
             out.extend_from_slice(&(n as u32).to_le_bytes());
         }
         for part in [&self.keys, &self.values] {
-            out.extend(part.reinterpret_cast().iter().flat_map(|bits: &u16| bits.to_le_bytes()));
+            let start = out.len();
+            out.resize(start + 2 * part.len(), 0);
+            // In this form a copy of memory where bytes have that order anyway.
+            let pairs = out[start..].as_chunks_mut::<2>().0;
+            for (pair, bits) in pairs.iter_mut().zip(part.reinterpret_cast()) {
+                *pair = bits.to_le_bytes();
+            }
         }
         out
     }

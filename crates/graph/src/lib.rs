@@ -27,7 +27,10 @@ mod types;
 
 pub use builder::GraphBuilder;
 pub use error::{ExecError, GraphError};
-pub use exec::{Batch, Executor, Limits, LogitRow, Logits, Rows, SeqId, Span, Unit, Usage};
+pub use exec::{
+    Batch, Executor, Limits, LogitRow, Logits, Readiness, Roof, Rows, SeqId, Span, Unit, Usage,
+    Waker,
+};
 pub use graph::{Graph, Node, StateSpec, Value, WeightSpec};
 pub use kv_block::KvBlock;
 pub use kv_type::{KvType, UnknownKvType};

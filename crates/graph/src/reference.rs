@@ -230,15 +230,6 @@ impl Interpreter {
             Some(needed) => Err(ExecError::OutOfPages { needed, free, page_tokens: 1 }),
         }
     }
-
-    /// Rows of the embedding table, which bound the token ids.
-    fn input_vocab(&self) -> usize {
-        let table = self.graph.nodes().iter().find_map(|node| match node.op {
-            Op::Embedding { table, lookup: Lookup::Token, .. } => Some(table),
-            _ => None,
-        });
-        table.map_or(usize::MAX, |id| self.graph.weights()[id.index()].shape[0])
-    }
 }
 
 fn read(values: &[Option<Matrix>], id: ValueId) -> &Matrix {
@@ -259,7 +250,7 @@ fn check_weights(graph: &Graph, weights: &Weights) -> Result<(), ExecError> {
 
 impl Executor for Interpreter {
     fn forward(&mut self, batch: &Batch) -> Result<Logits, ExecError> {
-        batch.check(self.input_vocab(), &self.limits)?;
+        batch.check(self.graph.input_vocab(), &self.limits)?;
         if self.graph.needs_whole_texts() {
             batch.check_whole(|seq| self.len(seq))?;
         }

@@ -8,12 +8,13 @@ mod table;
 
 use std::time::{Duration, SystemTime};
 
+use baton_graph::Roof;
 use serde::Serialize;
 
 use super::machine::Machine;
 use super::passes::Sample;
 use super::plan::{Setting, Test};
-use super::roofline::{Achieved, Roof, Work};
+use super::roofline::{Achieved, Work};
 use super::stats::Summary;
 use super::subject::{self, LoadTimes};
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use baton_engine::{LoadOptions, PackedCache, compile_model};
+use baton_engine::{LoadOptions, PackedCache, PassWork, compile_model};
 use baton_graph::Executor;
 use baton_models::shape::{Need, Wanted};
 use baton_models::{Model, Source};
@@ -71,7 +71,7 @@ impl Subject {
             origin: Origin::Files(path.to_owned(), packed),
             facts: Facts::of(&model, filename),
             vocab: model.config().vocab,
-            work: Work::of(&model)?,
+            work: Work(PassWork::of(&model)?),
         })
     }
 
@@ -85,7 +85,7 @@ impl Subject {
         }
         let model = wanted.make()?;
         let facts = Facts::of(&model, format!("shape {wanted}"));
-        let (vocab, work) = (model.config().vocab, Work::of(&model)?);
+        let (vocab, work) = (model.config().vocab, Work(PassWork::of(&model)?));
         Ok(Subject { origin: Origin::Made(Box::new(model)), facts, vocab, work })
     }
 

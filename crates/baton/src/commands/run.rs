@@ -6,22 +6,26 @@ mod request;
 mod stats;
 mod stdin;
 mod structure;
+mod thresholds;
+mod verify;
 
 use std::io::IsTerminal;
 
 use baton_engine::{KvType, LoadOptions};
 use baton_hub::Reference;
 
-use crate::failure::usage;
+use crate::failure::{eprintln_quietly, usage};
 use crate::guesses::Guesses;
 use crate::loaded::Loaded;
 use crate::packing::Packing;
 use crate::sampling::Sampling;
+use crate::units::{Trace, Units};
 use crate::{models, repl};
 
 pub use answer::{Answer, Sink};
 pub use ask::fills_context;
 pub use stats::print as print_stats;
+pub use thresholds::Thresholds;
 
 /// Shown below the help.
 pub const EXAMPLES: &str = "\
@@ -37,6 +41,7 @@ Examples:
   baton run --json \"Hi\" | jq -r .text
   baton run --format json \"Describe a cat\"       the answer is a JSON object
   baton run --draft qwen3:0.6b qwen3:8b \"Hi\"       a small model guesses what the large one writes
+  baton run --prefill cpu --trace t.json \"Hi\"      what ran where and when
   baton run -j @cat.json \"Describe a cat\"         and here one that the schema in cat.json describes
 
 A lone argument that names no model is the prompt for the default model.
@@ -46,6 +51,8 @@ With --json one object is printed at the end:
    \"tokens\":  {\"prompt\", \"reused\", \"prefilled\", \"generated\"},
    \"timings\": {\"load_s\", \"ttft_s\", \"prefill_s\", \"decode_s\",
                \"prefill_tokens_per_s\", \"decode_tokens_per_s\", \"tpot_s\"},
+   \"phases\":  {\"prefill_unit\", \"prefill_utilisation\", \"prefill_joules\",
+               \"decode_unit\", \"decode_utilisation\", \"decode_joules\"},
    \"guesses\": {\"guessed\", \"right\", \"acceptance\", \"tokens_per_step\"},
    \"peak_memory_bytes\"}";
 
@@ -88,6 +95,14 @@ pub struct Args {
     /// What the cache of keys and values is kept as: f16, q8_0 or q4_0
     #[arg(long, value_name = "TYPE", default_value_t)]
     kv_type: KvType,
+    #[command(flatten)]
+    thresholds: Thresholds,
+    #[command(flatten)]
+    units: Units,
+    /// Compare answers across the two units with those of the unit for answers alone, and say how far
+    /// they are apart, instead of answering
+    #[arg(long, conflicts_with_all = ["interactive", "json", "trace"])]
+    verify_handoff: bool,
     #[command(flatten)]
     packing: Packing,
     #[command(flatten)]
@@ -137,23 +152,37 @@ pub fn execute(args: Args) -> anyhow::Result<()> {
         speculate: args.guesses.speculate(),
         ..LoadOptions::default()
     };
+    let (options, trace) = args.units.apply(&store, options)?;
+    if args.verify_handoff {
+        let prompt = prompt.ok_or_else(|| usage("--verify-handoff needs a prompt"))?;
+        return verify::compare(&model.path, options, &prompt);
+    }
     let loaded = Loaded::open(&model, store.catalog().get(&model.name), &options)?;
-    if chats {
+    if args.verbose {
+        loaded.units().iter().for_each(|line| eprintln_quietly(format_args!("{line}")));
+    }
+    let finished = if chats {
         let chat = repl::Start {
             system: args.system,
             prompt,
             sampling: args.sampling,
             grammar,
             verbose: args.verbose,
+            thresholds: args.thresholds,
         };
-        return repl::run(&loaded, chat);
-    }
-    let question = ask::Question {
-        prompt: prompt.unwrap_or_default(),
-        system: args.system,
-        raw: args.raw,
-        sampling: args.sampling,
-        grammar,
+        repl::run(&loaded, chat)
+    } else {
+        let question = ask::Question {
+            prompt: prompt.unwrap_or_default(),
+            system: args.system,
+            raw: args.raw,
+            sampling: args.sampling,
+            grammar,
+            thresholds: args.thresholds,
+        };
+        ask::once(&loaded, question, args.json, args.verbose)
     };
-    ask::once(&loaded, question, args.json, args.verbose)
+    // What was done is told also if it was interrupted.
+    let traced = trace.map_or(Ok(()), Trace::finish);
+    finished.and(traced)
 }

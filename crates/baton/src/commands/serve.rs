@@ -15,6 +15,7 @@ use tokio::runtime::{Builder, Runtime};
 use crate::failure::{eprintln_quietly, hinted, note, usage};
 use crate::guesses::Guesses;
 use crate::packing::Packing;
+use crate::units::{Trace, Units};
 use crate::{format, interrupt, models};
 use address::Address;
 
@@ -106,6 +107,8 @@ pub struct Args {
     #[arg(long, value_name = "SIZE", value_parser = format::parse_memory)]
     memory: Option<u64>,
     #[command(flatten)]
+    units: Units,
+    #[command(flatten)]
     packing: Packing,
 }
 
@@ -170,7 +173,7 @@ async fn serve(
             "everyone who can reach {address} can use this server; --api-key asks for a key"
         ));
     }
-    let options = model_options(&args, &store);
+    let (options, trace) = model_options(&args, &store)?;
     let models = Models::new(store, options)?;
     if let Some(reference) = preload {
         load(&models, reference, draft).await?;
@@ -192,7 +195,7 @@ async fn serve(
     };
     Server::new(models.clone(), options).serve(listener, interrupted).await;
     unload(models).await;
-    Ok(())
+    trace.map_or(Ok(()), Trace::finish)
 }
 
 /// Takes the models out of memory. One in the middle of a step cannot be interrupted, and a step may
@@ -219,18 +222,20 @@ async fn load(models: &Models, reference: Reference, draft: Option<PathBuf>) -> 
     Ok(())
 }
 
-fn model_options(args: &Args, store: &Store) -> ModelOptions {
-    ModelOptions {
-        load: LoadOptions {
-            context: args.ctx.map(|n| n as usize),
-            kv_tokens: args.kv_tokens.map(|n| n as usize),
-            conversations: CONVERSATIONS,
-            threads: args.threads.map(usize::from),
-            kv_type: args.kv_type,
-            packed: args.packing.cache(store),
-            speculate: args.guesses.speculate(),
-            ..LoadOptions::default()
-        },
+fn model_options(args: &Args, store: &Store) -> anyhow::Result<(ModelOptions, Option<Trace>)> {
+    let load = LoadOptions {
+        context: args.ctx.map(|n| n as usize),
+        kv_tokens: args.kv_tokens.map(|n| n as usize),
+        conversations: CONVERSATIONS,
+        threads: args.threads.map(usize::from),
+        kv_type: args.kv_type,
+        packed: args.packing.cache(store),
+        speculate: args.guesses.speculate(),
+        ..LoadOptions::default()
+    };
+    let (load, trace) = args.units.apply(store, load)?;
+    let options = ModelOptions {
+        load,
         scheduler: SchedulerOptions {
             max_running: args.max_running.into(),
             max_waiting: args.max_waiting,
@@ -240,7 +245,8 @@ fn model_options(args: &Args, store: &Store) -> ModelOptions {
         memory: args.memory,
         cache_folder: args.slot_save_path.clone(),
         ..ModelOptions::default()
-    }
+    };
+    Ok((options, trace))
 }
 
 fn keep_alive(text: &str) -> Result<KeepAlive, String> {

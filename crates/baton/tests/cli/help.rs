@@ -2,7 +2,7 @@
 
 use crate::program::Home;
 
-const COMMANDS: [&str; 11] = [
+const COMMANDS: [&str; 13] = [
     "run",
     "serve",
     "embed",
@@ -12,6 +12,8 @@ const COMMANDS: [&str; 11] = [
     "rm",
     "tokenize",
     "bench",
+    "tune",
+    "prefill-server",
     "doctor",
     "completions",
 ];

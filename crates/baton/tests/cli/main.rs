@@ -13,6 +13,7 @@ mod run;
 mod serve;
 mod server;
 mod tiny;
+mod units;
 
 #[cfg(unix)]
 mod chat;

@@ -55,6 +55,12 @@ impl Server {
         self.send(method, path, body).read_to_string(&mut reply).unwrap();
         reply
     }
+
+    #[cfg(unix)]
+    fn terminate(&self) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    }
 }
 
 impl Drop for Server {
@@ -118,8 +124,7 @@ fn sigterm_lets_an_answer_finish() {
     let mut first = [0; 15];
     connection.read_exact(&mut first).unwrap();
     assert_eq!(&first, b"HTTP/1.1 200 OK");
-    let pid = server.child.id().to_string();
-    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    server.terminate();
     let mut rest = String::new();
     connection.read_to_string(&mut rest).unwrap();
     assert!(rest.contains("\"finish_reason\":\"length\"") && rest.contains("[DONE]"));
@@ -127,4 +132,28 @@ fn sigterm_lets_an_answer_finish() {
     let mut stderr = String::new();
     server.stderr.read_to_string(&mut stderr).unwrap();
     assert!(stderr.contains("letting running answers finish"), "{stderr}");
+}
+
+#[cfg(unix)]
+#[test]
+fn answers_across_two_units_are_served_and_traced() {
+    let home = Home::new();
+    let units = ["--prefill", "reference", "--decode", "cpu", "--crossover", "4"];
+    let model = home.model();
+    let args = [&["--model", &model, "--trace", "t.json"], &units[..]].concat();
+    let mut server = Server::start(&home, &args);
+    let content = "Why is the sky blue? ".repeat(3);
+    let body = format!(
+        "{{\"model\": \"tiny\", \"messages\": [{{\"role\": \"user\", \"content\": \"{content}\"}}]}}"
+    );
+    for _ in 0..2 {
+        let reply = server.ask("POST", "/v1/chat/completions", &body);
+        assert!(reply.contains(ANSWER), "{reply}");
+    }
+    server.terminate();
+    assert_eq!(server.child.wait().unwrap().code(), Some(0));
+    let trace = std::fs::read_to_string(home.path("t.json")).unwrap();
+    for part in ["reference: prefill", "cpu: decode", "hand-off out", "hand-off in", "decode"] {
+        assert!(trace.contains(part), "{part}: {trace}");
+    }
 }

@@ -3,8 +3,7 @@
 use std::ops::Range;
 
 use baton_graph::{
-    Attention, Dim, ExecError, Gate, Graph, Linear, Lookup, Moe, Node, Op, Rope, Scope, ValueId,
-    WeightId,
+    Attention, Dim, ExecError, Gate, Graph, Linear, Moe, Node, Op, Rope, Scope, ValueId,
 };
 use baton_weights::Weights;
 
@@ -30,7 +29,7 @@ pub(super) fn lower(graph: &Graph, weights: &Weights, fuse: bool) -> Result<Plan
         ropes: Vec::new(),
         slot_widths: Vec::new(),
         vocab: graph.vocab(),
-        input_vocab: usize::MAX,
+        input_vocab: graph.input_vocab(),
         whole_texts: graph.needs_whole_texts(),
         weight_bytes: resolved.stored_bytes(),
         saving: None,
@@ -153,7 +152,7 @@ impl Lower<'_> {
         let out = match &node.op {
             Op::Embedding { table, scale, lookup } => {
                 let (lookup, scale, out) = (*lookup, *scale, self.fresh(node));
-                let table = self.embedding(*table, lookup)?;
+                let table = self.weights.tensor(*table)?.clone();
                 self.push_row(node, height, RowOp::Embed { table, lookup, scale, out });
                 out
             }
@@ -216,18 +215,6 @@ impl Lower<'_> {
         };
         self.views[node.output.index()] = Some(out);
         Ok(())
-    }
-
-    fn embedding(
-        &mut self,
-        table: WeightId,
-        lookup: Lookup,
-    ) -> Result<baton_weights::Tensor, ExecError> {
-        let table = self.weights.tensor(table)?.clone();
-        if lookup == Lookup::Token {
-            self.plan.input_vocab = self.plan.input_vocab.min(table.rows());
-        }
-        Ok(table)
     }
 
     fn rope_table(&mut self, rope: &Rope) -> usize {

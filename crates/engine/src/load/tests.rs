@@ -1,3 +1,4 @@
+use baton_cpu::{Cpu, CpuOptions};
 use baton_graph::testing::{Tiny, random_weights};
 use baton_graph::{Batch, Rows, SeqId, Unit};
 
@@ -16,6 +17,11 @@ fn the_plan_has_every_term() {
     // Gate, up and their product are the widest: 3 times 96 features.
     // Logits come for one token and 15 guesses.
     assert_eq!(plan.scratch, 10 * 2 * 4 * 3 * 96 + 16 * 4 * 97);
+    // A second unit has a cache of its own.
+    let two = LoadOptions { prefill: Some(UnitKind::Reference), ..LoadOptions::default() };
+    assert_eq!(memory_plan(&graph, &weights, &limits, &two).kv, 2 * plan.kv);
+    let same = LoadOptions { prefill: Some(UnitKind::Cpu), ..LoadOptions::default() };
+    assert_eq!(memory_plan(&graph, &weights, &limits, &same), plan);
 }
 
 #[test]

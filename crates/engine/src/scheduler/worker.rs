@@ -1,45 +1,49 @@
-//! The thread that makes the answers: who is let in, what each step evaluates, who is told what.
+//! The thread that makes the answers: what each step evaluates, who is told what.
 
 use std::cmp::Reverse;
-use std::collections::VecDeque;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use baton_graph::{Batch, Logits, SeqId};
+use baton_graph::{Batch, Logits, Readiness, SeqId};
 
 use super::pace::Pace;
+use super::plan::{Candidate, Part, Plan};
 use super::{Job, Queue, Slot};
-use crate::answer::Answer;
-use crate::sequences::common;
 use crate::{Engine, Error, FinishReason, Result};
 
-/// A beginning that is shared with a running prompt is waited for if it saves this many tokens.
-const WORTH_WAITING: usize = 16;
-
 pub(super) struct Worker {
-    engine: Engine,
-    queue: Arc<Queue>,
+    pub(super) engine: Engine,
+    pub(super) queue: Arc<Queue>,
     /// In the order in which they were let in.
-    running: Vec<Running>,
+    pub(super) running: Vec<Running>,
     pace: Pace,
+    /// Whose turn it is in the background: the oldest prompt's, or else the shortest one's.
+    oldest_first: bool,
     /// The cache ran out of room; nobody is let in before an answer has ended.
-    full: bool,
+    pub(super) full: bool,
 }
 
-struct Running {
-    job: Job,
-    seq: SeqId,
-}
-
-/// What one answer adds to a batch: its place among the running, and how many tokens.
-struct Part {
-    at: usize,
-    tokens: usize,
+pub(super) struct Running {
+    pub(super) job: Job,
+    pub(super) seq: SeqId,
+    /// Since when a part of its prompt is computed in the background.
+    pub(super) since: Option<Instant>,
 }
 
 impl Worker {
     pub(super) fn new(engine: Engine, queue: Arc<Queue>) -> Self {
-        Worker { engine, queue, running: Vec::new(), pace: Pace::default(), full: false }
+        let waiting = Arc::downgrade(&queue);
+        let wake = move || {
+            if let Some(queue) = waiting.upgrade() {
+                queue.wake.raise();
+            }
+        };
+        // A broken engine tells so when it is used.
+        if let Ok(mut sequences) = engine.lock() {
+            sequences.on_progress(Arc::new(wake));
+        }
+        let (running, pace) = Default::default();
+        Worker { engine, queue, running, pace, oldest_first: true, full: false }
     }
 
     /// Works until the scheduler is dropped.
@@ -47,10 +51,11 @@ impl Worker {
         while self.wait() {
             self.drop_cancelled();
             self.admit();
-            if !self.running.is_empty() {
-                self.step();
-            }
+            let idle = !self.running.is_empty() && !self.step();
             self.report();
+            if idle {
+                self.rest();
+            }
         }
         for running in std::mem::take(&mut self.running) {
             self.release(running.seq);
@@ -62,185 +67,105 @@ impl Worker {
 
     /// Sleeps while there is nothing to do; false if there never will be.
     fn wait(&self) -> bool {
-        let mut inbox = self.queue.inbox();
-        while self.running.is_empty() && inbox.waiting.is_empty() && !inbox.closed {
-            inbox = self.queue.wake.wait(inbox).unwrap_or_else(PoisonError::into_inner);
-        }
-        !inbox.closed
-    }
-
-    /// Ends the answers that are not wanted any more.
-    fn drop_cancelled(&mut self) {
-        let mut gone: VecDeque<Job> = {
-            let waiting = &mut self.queue.inbox().waiting;
-            let all = std::mem::take(waiting).into_iter();
-            let (gone, stay) = all.partition(|job| job.cancel.is_cancelled());
-            *waiting = stay;
-            gone
-        };
-        for at in (0..self.running.len()).rev() {
-            if self.running[at].job.cancel.is_cancelled() {
-                let Running { job, seq } = self.running.remove(at);
-                self.full = false;
-                self.release(seq);
-                gone.push_back(job);
+        loop {
+            let inbox = self.queue.inbox();
+            if inbox.closed || !inbox.waiting.is_empty() || !self.running.is_empty() {
+                return !inbox.closed;
             }
-        }
-        if !gone.is_empty() {
-            self.queue.load().totals.requests += gone.len() as u64;
-        }
-        gone.into_iter().for_each(|job| cancel(job, &self.engine));
-    }
-
-    /// Lets in those who wait, in the order in which they came, as long as there is room.
-    fn admit(&mut self) {
-        let limits = *self.engine.limits();
-        let most = self.queue.options.max_running.clamp(1, limits.batch_tokens);
-        self.full &= !self.running.is_empty();
-        let mut skipped = 0;
-        while self.running.len() < most && !self.full {
-            let job = {
-                let mut inbox = self.queue.inbox();
-                let Some(job) = inbox.waiting.get(skipped) else { return };
-                let tokens = job.answer.tokens();
-                // A broken engine tells so when the job is started.
-                let cached = self.engine.lock().map_or(0, |sequences| sequences.cached(tokens));
-                if !self.has_room_for(tokens, cached) {
-                    return;
-                }
-                if self.is_prepared_by_another(tokens, cached) {
-                    skipped += 1;
-                    if skipped > most {
-                        return;
-                    }
-                    continue;
-                }
-                inbox.waiting.remove(skipped)
-            };
-            let Some(job) = job else { return };
-            self.start(job);
+            drop(inbox);
+            self.queue.wake.wait();
         }
     }
 
-    /// Whether the cache can hold `tokens`, of which `cached` are there, beside those of the running.
-    /// A beginning that was in the cache already counts once.
-    fn has_room_for(&self, tokens: &[u32], cached: usize) -> bool {
-        if self.running.is_empty() {
-            return true;
-        }
-        let answers = || self.running.iter().map(|running| &running.job.answer);
-        let own: usize = answers().map(|answer| answer.tokens().len() - answer.shared()).sum();
-        let shared = answers().map(Answer::shared).max().unwrap_or(0).max(cached);
-        own + shared + (tokens.len() - cached) < self.engine.limits().kv_tokens
+    /// Sleeps until something in the background is done, or somebody comes.
+    fn rest(&self) {
+        let started = Instant::now();
+        self.queue.wake.wait();
+        self.queue.load().totals.prefill += started.elapsed();
     }
 
-    /// Whether a running prompt will soon have put more of `tokens` into the cache than the `cached`
-    /// ones that are there: that would be evaluated twice if both ran now.
-    fn is_prepared_by_another(&self, tokens: &[u32], cached: usize) -> bool {
-        let mut gain = 0;
-        for Running { job: other, .. } in &self.running {
-            let other = &other.answer;
-            let common = common(tokens, other.tokens());
-            if common > other.evaluated() {
-                gain = gain.max(common);
-            }
+    /// Evaluates one batch and tells what came of it; false if all wait for what is computed in the
+    /// background.
+    fn step(&mut self) -> bool {
+        let plan = self.plan();
+        let parts = &plan.parts;
+        if parts.is_empty() {
+            return false;
         }
-        cached + WORTH_WAITING <= gain
-    }
-
-    fn start(&mut self, mut job: Job) {
-        let acquired = self.engine.lock().and_then(|mut sequences| {
-            let seq = sequences.acquire(None, job.answer.tokens())?;
-            Ok((seq, sequences.tokens(seq).len()))
-        });
-        match acquired {
-            Ok((seq, cached)) => {
-                job.answer.begin_at(cached);
-                self.running.push(Running { job, seq });
-            }
-            Err(error) => fail(job, &self.engine, error),
-        }
-    }
-
-    /// Evaluates one batch and tells what came of it.
-    fn step(&mut self) {
-        let (decoding, prefilled, parts) = self.plan();
         if let [running] = &mut self.running[..] {
             running.job.answer.guess(&self.engine);
         }
+        parts.iter().for_each(|part| self.running[part.at].job.answer.step_begins());
         let started = Instant::now();
-        let logits = match self.evaluate(&parts) {
+        let logits = match self.evaluate(parts) {
             Ok(logits) => logits,
-            Err(error) => return self.after(error, &parts),
+            Err(error) => {
+                self.after(error, parts);
+                return true;
+            }
         };
         let took = started.elapsed();
         // A step with guesses is not what others would wait for.
-        if logits.rows.len() <= parts.len() {
-            self.pace.note(decoding, prefilled, took);
+        if logits.rows.len() <= parts.len() && plan.decoding + plan.prefilled > 0 {
+            self.pace.note(plan.decoding, plan.prefilled, took);
         }
-        self.count(decoding, prefilled, took);
+        self.count(&plan, took);
+        self.oldest_first ^= plan.relayed > 0;
         let mut over = Vec::new();
-        for (span, &Part { at, tokens }) in parts.iter().enumerate() {
-            if !self.deliver(at, tokens, (&logits, span), took) {
-                over.push((at, None));
+        for (span, part) in parts.iter().enumerate() {
+            if !self.deliver(part, (&logits, span), started) {
+                over.push((part.at, None));
             }
         }
         self.remove(over);
+        true
     }
 
-    /// What the next batch holds: all that decode, and as much of the prompts as the pace allows.
-    /// The oldest prompt gets at least half of that, then the shortest come first, so that a short
-    /// question does not wait for a long document, and the document does not wait for ever.
-    fn plan(&self) -> (usize, usize, Vec<Part>) {
-        let limits = self.engine.limits();
-        let pending = |at: usize| self.running[at].job.answer.pending();
-        let (decode, mut prefill): (Vec<usize>, Vec<usize>) =
-            (0..self.running.len()).partition(|&at| pending(at) == 1);
-        let mut parts: Vec<Part> = decode.iter().map(|&at| Part { at, tokens: 1 }).collect();
-        let room = limits.batch_tokens - parts.len();
-        let budget = self.pace.budget(decode.len(), room);
-        let mut left = budget;
-        let oldest = prefill.first().copied();
-        prefill.sort_by_key(|&at| pending(at));
-        for at in prefill {
-            // What is kept back for the oldest, as long as it was not its turn yet.
-            let kept = match oldest.filter(|&oldest| pending(oldest) > pending(at)) {
-                Some(oldest) => (budget / 2).min(pending(oldest)),
-                None => 0,
-            };
-            let tokens = pending(at).min(left.saturating_sub(kept));
-            if tokens > 0 {
-                left -= tokens;
-                parts.push(Part { at, tokens });
-            }
-        }
-        (decode.len(), budget - left, parts)
+    fn plan(&self) -> Plan {
+        let candidates: Result<Vec<Candidate>> = self.engine.lock().map(|mut sequences| {
+            let each = self.running.iter().map(|Running { job, seq, .. }| {
+                let pending = job.answer.pending();
+                Candidate { pending, readiness: sequences.prepare(*seq, pending) }
+            });
+            each.collect()
+        });
+        // A broken engine tells so when the batch is evaluated.
+        let candidates = candidates.unwrap_or_else(|_| {
+            let pending = self.running.iter().map(|running| running.job.answer.pending());
+            let now = |pending| Candidate { pending, readiness: Readiness::Now };
+            pending.map(now).collect()
+        });
+        let most = self.engine.limits().batch_tokens;
+        Plan::new(&candidates, &self.pace, most, self.oldest_first)
     }
 
     fn evaluate(&mut self, parts: &[Part]) -> Result<Logits> {
         let mut sequences = self.engine.lock()?;
-        if let &[Part { at, tokens }] = parts {
-            let Running { job, seq } = &mut self.running[at];
+        if let &[Part { at, tokens, .. }] = parts {
+            let Running { job, seq, .. } = &mut self.running[at];
             return job.answer.evaluate(&mut sequences, *seq, tokens);
         }
-        let span = |&Part { at, tokens }: &Part| {
-            let Running { job, seq } = &self.running[at];
+        let span = |&Part { at, tokens, .. }: &Part| {
+            let Running { job, seq, .. } = &self.running[at];
             job.answer.span(*seq, tokens)
         };
         sequences.extend(Batch { spans: parts.iter().map(span).collect() })
     }
 
-    /// Hands an answer the logits of its span and tells its events; false if it is over.
-    fn deliver(
-        &mut self,
-        at: usize,
-        tokens: usize,
-        (logits, span): (&Logits, usize),
-        took: Duration,
-    ) -> bool {
-        let Running { job, seq } = &mut self.running[at];
+    /// Hands an answer the logits of its span, in a step that `started` then, and tells its events;
+    /// false if it is over.
+    fn deliver(&mut self, part: &Part, (logits, span): (&Logits, usize), started: Instant) -> bool {
+        let Running { job, seq, since } = &mut self.running[part.at];
         let before = job.answer.generated();
-        job.answer.advance(tokens, took);
+        let took = match part.background {
+            // The time until it is there counts when it is.
+            true => {
+                since.get_or_insert(started);
+                Duration::ZERO
+            }
+            false => since.take().unwrap_or(started).elapsed(),
+        };
+        job.answer.advance(part.tokens, took);
         let mut chosen = Ok(());
         while chosen.is_ok() && job.answer.pending() == 0 && !job.answer.is_over() {
             chosen = job.answer.choose(&self.engine, logits, span);
@@ -250,7 +175,13 @@ impl Worker {
         let left = left.and_then(|mut all| all.truncate(*seq, job.answer.evaluated()));
         let chosen = chosen.and(left);
         let written = job.answer.generated() - before;
-        self.queue.load().totals.generated_tokens += written as u64;
+        // One token behind others that were written is no part of a prompt.
+        let of_prompt = if before == 0 || part.tokens > 1 { part.tokens } else { 0 };
+        {
+            let mut load = self.queue.load();
+            load.totals.generated_tokens += written as u64;
+            load.totals.prefilled_tokens += of_prompt as u64;
+        }
         let listens = job.tell();
         if let Err(error) = chosen {
             job.answer.abandon(&self.engine);
@@ -295,15 +226,14 @@ impl Worker {
     fn step_one_by_one(&mut self, parts: &[Part]) {
         let mut over = Vec::new();
         for part in parts {
-            let &Part { at, tokens } = part;
             let started = Instant::now();
             match self.evaluate(std::slice::from_ref(part)) {
                 Ok(logits) => {
-                    if !self.deliver(at, tokens, (&logits, 0), started.elapsed()) {
-                        over.push((at, None));
+                    if !self.deliver(part, (&logits, 0), started) {
+                        over.push((part.at, None));
                     }
                 }
-                Err(error) => over.push((at, Some(error))),
+                Err(error) => over.push((part.at, Some(error))),
             }
         }
         self.remove(over);
@@ -333,21 +263,20 @@ impl Worker {
         load.totals.reused_tokens += running.job.answer.reused() as u64;
     }
 
-    fn release(&self, seq: SeqId) {
+    pub(super) fn release(&self, seq: SeqId) {
         if let Ok(mut sequences) = self.engine.lock() {
             sequences.orphan(seq);
         }
     }
 
-    fn count(&self, decoding: usize, prefilled: usize, took: Duration) {
+    fn count(&self, plan: &Plan, took: Duration) {
         let totals = &mut self.queue.load().totals;
         totals.steps += 1;
         totals.busy_slots += self.running.len() as u64;
-        totals.prefilled_tokens += prefilled as u64;
-        if prefilled > 0 {
+        if plan.prefilled > 0 {
             totals.prefill += took;
         }
-        if decoding > 0 {
+        if plan.decoding > 0 {
             totals.decode += took;
         }
     }
@@ -369,13 +298,13 @@ impl Worker {
 }
 
 /// Ends a job that is not wanted any more.
-fn cancel(mut job: Job, engine: &Engine) {
+pub(super) fn cancel(mut job: Job, engine: &Engine) {
     job.answer.end(engine, FinishReason::Cancelled);
     job.tell();
 }
 
 /// Ends a job with an error.
-fn fail(mut job: Job, engine: &Engine, error: Error) {
+pub(super) fn fail(mut job: Job, engine: &Engine, error: Error) {
     job.answer.abandon(engine);
     // Whether anybody hears it changes nothing any more.
     let _ = (job.sink)(Err(error));

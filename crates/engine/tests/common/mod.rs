@@ -2,6 +2,7 @@
 #![allow(dead_code, unused_imports)]
 
 mod paced;
+mod probe;
 #[path = "tokenizer.rs"]
 mod tiny_tokenizer;
 
@@ -14,6 +15,7 @@ use baton_graph::{Executor, Limits, Unit};
 use baton_weights::{Tensor, Weight};
 
 pub use paced::Paced;
+pub use probe::{Counts, Pass, Probe, probed, relay_options};
 pub use tiny_tokenizer::{END, VOCAB, tokenizer, tokenizer_with};
 
 pub fn limits(context: usize) -> Limits {

@@ -40,6 +40,8 @@ pub struct Answer {
 
 /// What an answer consists of, in the order in which it comes.
 #[derive(Clone, Debug, PartialEq)]
+// There is one end of an answer.
+#[allow(clippy::large_enum_variant)]
 pub enum Part {
     /// So much of the prompt was evaluated.
     Progress {

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use baton_engine::{CancelToken, FinishReason, Grammar, Summary};
 
-use super::{Answer, Sink, stats};
+use super::{Answer, Sink, Thresholds, stats};
 use crate::failure::{Stop, note};
 use crate::loaded::Loaded;
 use crate::sampling::Sampling;
@@ -21,6 +21,8 @@ pub struct Question {
     pub sampling: Sampling,
     /// What the answer must look like.
     pub grammar: Option<Grammar>,
+    /// What it should keep to.
+    pub thresholds: Thresholds,
 }
 
 /// Asks and prints the answer.
@@ -48,6 +50,7 @@ pub fn once(model: &Loaded, question: Question, json: bool, verbose: bool) -> an
     if verbose {
         stats::print(&answer.summary);
     }
+    question.thresholds.warn(&answer.summary.metrics);
     match answer.summary.reason {
         FinishReason::Cancelled => Err(Stop::Interrupted.into()),
         FinishReason::Length if fills_context(&answer.summary, model) && !json => {

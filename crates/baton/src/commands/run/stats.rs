@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use baton_engine::{FinishReason, Metrics, Summary};
+use baton_engine::{FinishReason, Metrics, Phase, Summary};
 use serde_json::{Value, json};
 
 use super::Answer;
@@ -31,15 +31,23 @@ fn lines(summary: &Summary) -> Vec<String> {
         ["load time:", &format::time(metrics.load)],
         ["prompt:", &prompt],
         ["TTFT:", &time(metrics.first_token)],
-        ["prefill:", &rate(metrics.prefill_rate())],
+        ["prefill:", &(rate(metrics.prefill_rate()) + &phase(&metrics.prefill_phase))],
         ["answer:", &answer],
-        ["decode:", &rate(metrics.decode_rate())],
+        ["decode:", &(rate(metrics.decode_rate()) + &phase(&metrics.decode_phase))],
         ["TPOT:", &time(metrics.time_per_token())],
         ["guesses:", &guesses(metrics)],
         ["peak memory:", &metrics.peak_memory.map_or_else(unknown, format::memory)],
         ["seed:", &summary.seed.to_string()],
     ];
     format::table(&rows.map(|row| row.map(str::to_owned)))
+}
+
+/// The unit of a phase, and what is known of its work.
+fn phase(phase: &Phase) -> String {
+    let unit = phase.unit.map(|unit| format!(" on {unit}"));
+    let busy = phase.utilisation.map(|share| format!(", {:.0} % busy", 100.0 * share));
+    let energy = phase.joules.map(|joules| format!(", {joules:.1} J"));
+    [unit, busy, energy].into_iter().flatten().collect()
 }
 
 fn guesses(metrics: &Metrics) -> String {
@@ -92,6 +100,14 @@ pub fn json(model: &str, answer: &Answer) -> Value {
             "decode_tokens_per_s": metrics.decode_rate(),
             "tpot_s": seconds(metrics.time_per_token()),
         },
+        "phases": {
+            "prefill_unit": metrics.prefill_phase.unit,
+            "prefill_utilisation": metrics.prefill_phase.utilisation,
+            "prefill_joules": metrics.prefill_phase.joules,
+            "decode_unit": metrics.decode_phase.unit,
+            "decode_utilisation": metrics.decode_phase.utilisation,
+            "decode_joules": metrics.decode_phase.joules,
+        },
         "guesses": {
             "guessed": metrics.guessed_tokens,
             "right": metrics.right_guesses,
@@ -136,6 +152,7 @@ mod tests {
         check(&value);
         check(&value["tokens"]);
         check(&value["timings"]);
+        check(&value["phases"]);
         check(&value["guesses"]);
         assert_eq!(value["stop"], "\n");
         assert_eq!(value["finish_reason"], "stop");

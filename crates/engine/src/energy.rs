@@ -1,4 +1,4 @@
-//! What a computation took of energy, where the machine tells: the RAPL counters of Linux.
+//! What a computation takes of energy, where the machine tells: the RAPL counters of Linux.
 //!
 //! They count whole packages, so other work on the machine is in them.
 
@@ -20,6 +20,10 @@ struct Counter {
     /// After this value it starts anew.
     range: u64,
 }
+
+/// What the counters of all packages showed at some moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reading(Vec<u64>);
 
 /// Energy in the making.
 #[derive(Debug)]
@@ -44,8 +48,24 @@ impl Meter {
         Tally { meter: self, microjoules: 0, failed: None }
     }
 
-    fn read(&self) -> Result<Vec<u64>, String> {
-        self.counters.as_ref().map_err(Clone::clone)?.iter().map(Counter::read).collect()
+    /// Reads the counters.
+    ///
+    /// # Errors
+    /// The reason why the machine does not tell.
+    pub fn read(&self) -> Result<Reading, String> {
+        let counters = self.counters.as_ref().map_err(Clone::clone)?;
+        Ok(Reading(counters.iter().map(Counter::read).collect::<Result<_, _>>()?))
+    }
+
+    /// Joules between two readings.
+    pub fn joules(&self, before: &Reading, after: &Reading) -> f64 {
+        self.microjoules(before, after) as f64 / 1e6
+    }
+
+    fn microjoules(&self, before: &Reading, after: &Reading) -> u64 {
+        let counters = self.counters.as_deref().unwrap_or_default();
+        let each = counters.iter().zip(before.0.iter().zip(&after.0));
+        each.map(|(counter, (&before, &after))| counter.spent(before, after)).sum()
     }
 }
 
@@ -54,12 +74,8 @@ impl Tally<'_> {
     pub fn during<T>(&mut self, work: impl FnOnce() -> T) -> T {
         let before = self.meter.read();
         let result = work();
-        let spent = before.and_then(|before| {
-            let after = self.meter.read()?;
-            let counters = self.meter.counters.as_ref().map_err(Clone::clone)?;
-            let each = counters.iter().zip(before.iter().zip(&after));
-            Ok(each.map(|(counter, (&before, &after))| counter.spent(before, after)).sum::<u64>())
-        });
+        let spent =
+            before.and_then(|before| Ok(self.meter.microjoules(&before, &self.meter.read()?)));
         match spent {
             Ok(spent) => self.microjoules = self.microjoules.saturating_add(spent),
             Err(reason) => self.failed = Some(reason),

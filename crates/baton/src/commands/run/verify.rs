@@ -1,0 +1,59 @@
+//! What handing the cache over changes.
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use baton_engine::{
+    Compiled, LoadOptions, ModelText, RelayOptions, compare_handoff, compile_model,
+};
+use baton_models::Model;
+
+use crate::failure::usage;
+use crate::progress::Spinner;
+
+/// Tokens of the answer that is compared.
+const ANSWER: usize = 64;
+
+/// Lets the unit for answers alone, and both units together, continue a prompt as it is, and prints how
+/// far their logits are apart.
+///
+/// # Errors
+/// If there are not two units, the model cannot be loaded, or the prompt does not fit.
+pub fn compare(path: &Path, options: LoadOptions, prompt: &str) -> anyhow::Result<()> {
+    let spinner = Spinner::start("loading the model twice");
+    let model = Model::open(path)?;
+    let tokens = ModelText::of(&model)?.tokenizer.encode(prompt, true)?;
+    let chosen = options.choice.clone().unwrap_or_default().choose(&model, &options)?;
+    let remote = options.remote.as_ref().map(|remote| remote.address.clone());
+    if chosen.prefill == chosen.decode && remote.is_none() {
+        return Err(usage(format_args!(
+            "there is nothing to compare: prompts and answers are on {}; name two units with \
+             --prefill and --decode",
+            chosen.decode
+        )));
+    }
+    // All of the prompt is to be handed over, in several blocks.
+    let relay = RelayOptions { crossover: 1, chunk: (tokens.len() / 3).max(1), ..chosen.relay };
+    let (unit, prefill) = (chosen.decode, Some(chosen.prefill));
+    let single = LoadOptions { unit, prefill: None, remote: None, choice: None, ..options.clone() };
+    let both = LoadOptions { unit, prefill, relay, choice: None, ..options };
+    let Compiled { executor: mut reference, .. } = compile_model(&model, &single)?;
+    let Compiled { executor: mut relay, .. } = compile_model(&model, &both)?;
+    drop(spinner);
+    let spinner = Spinner::start("comparing");
+    let result = compare_handoff(&mut *relay, &mut *reference, &tokens, ANSWER)?;
+    drop(spinner);
+    let (agreed, rows) = (result.top1_agreement * result.rows as f64, result.rows);
+    let mut out = io::stdout().lock();
+    let from = remote.unwrap_or_else(|| chosen.prefill.to_string());
+    writeln!(out, "{from} to {unit}: {} tokens handed over", tokens.len() - 1)?;
+    writeln!(
+        out,
+        "the most likely token is the same for {agreed:.0} of {rows} ({:.1} %)",
+        100.0 * result.top1_agreement
+    )?;
+    writeln!(out, "KL divergence: {:.2e} nats, at most {:.2e}", result.mean_kl, result.max_kl)?;
+    writeln!(out, "logits differ by at most {:.3}", result.max_difference)?;
+    out.flush()?;
+    Ok(())
+}

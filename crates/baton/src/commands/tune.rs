@@ -1,0 +1,86 @@
+//! `baton tune`: measures the units of this machine with a model.
+
+use std::time::Duration;
+
+use baton_engine::{KvType, LoadOptions, Profile, TuneOptions, UnitChoice, UnitKind, tune};
+use baton_models::Model;
+
+use crate::failure::{eprintln_quietly, hinted};
+use crate::packing::Packing;
+use crate::{models, units};
+
+/// Shown below the help.
+pub const EXAMPLES: &str = "\
+Examples:
+  baton tune                  how fast each unit of this machine runs the default model
+  baton tune qwen3:0.6b       another model
+  baton tune --seconds 10     less thoroughly
+
+Reads prompts of several lengths and writes some tokens on each unit, hands a cache over, and keeps
+what it measured in the folder `profiles` of BATON_HOME. Commands that load a model then choose by it
+what --prefill auto and --decode auto stand for, from which length on a prompt is handed over, and in
+which pieces; without it they go by what the hardware could do at best.";
+
+/// Arguments of `baton tune`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The model (default: the default model)
+    #[arg(value_name = "MODEL")]
+    model: Option<String>,
+    /// Units to measure (default: all that are here)
+    #[arg(long, value_name = "UNIT", value_delimiter = ',', value_parser = units::kind)]
+    units: Vec<UnitKind>,
+    /// Time to measure for, loading the model left out
+    #[arg(long, value_name = "N", default_value_t = 40)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=600))]
+    seconds: u16,
+    /// Threads to compute with
+    #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
+    /// What the cache of keys and values is kept as: f16, q8_0 or q4_0
+    #[arg(long, value_name = "TYPE", default_value_t)]
+    kv_type: KvType,
+    #[command(flatten)]
+    packing: Packing,
+}
+
+/// Measures, and keeps what it measured.
+///
+/// # Errors
+/// If the model cannot be had, loaded or run, or the profile cannot be written.
+pub fn execute(args: &Args) -> anyhow::Result<()> {
+    let store = models::store()?;
+    models::warn_if_unusable(&store)?;
+    let name = args.model.as_deref().unwrap_or(store.catalog().default_model());
+    let local = models::get(&store, &models::resolve(&store, name)?)?;
+    let model = Model::open(&local.path)?;
+    if model.is_embedding() {
+        let problem = format!("{} makes vectors, which always happens on one unit", local.name);
+        return Err(hinted(problem, "there is nothing to choose; measure a model that answers"));
+    }
+    let threads = args.threads.map(usize::from);
+    let load = LoadOptions {
+        threads,
+        kv_type: args.kv_type,
+        packed: args.packing.cache(&store),
+        ..LoadOptions::default()
+    };
+    let mut options =
+        TuneOptions { budget: Duration::from_secs(args.seconds.into()), ..TuneOptions::default() };
+    if !args.units.is_empty() {
+        options.units.clone_from(&args.units);
+    }
+    let speeds = tune(&model, &load, &options, |unit, line| {
+        eprintln_quietly(format_args!("{unit}: {line}"))
+    })?;
+    let profiles = units::profiles(&store, threads);
+    let fingerprint = model.fingerprint();
+    let profile = Profile::new(&fingerprint, profiles.machine(), speeds);
+    let path = profiles.store(&fingerprint, &profile)?;
+    eprintln_quietly(format_args!("kept in {}", path.display()));
+    let choice = UnitChoice { profiles: Some(profiles), ..UnitChoice::default() };
+    for line in choice.choose(&model, &load)?.why {
+        eprintln_quietly(format_args!("{line}"));
+    }
+    Ok(())
+}

@@ -1,0 +1,365 @@
+//! Which unit does what: said by the user, or found out from what was measured, or from what the
+//! hardware could do.
+
+use std::sync::{Mutex, PoisonError};
+
+use baton_graph::Roof;
+use baton_models::Model;
+
+use crate::{LoadOptions, PassWork, Profiles, RelayOptions, Result, Speeds, UnitKind};
+
+/// The request that plans are compared by: tokens of the prompt and of the answer.
+const TYPICAL: (usize, usize) = (1024, 256);
+/// Chunks are no longer than this, so that an answer can be cancelled and blocks follow each other.
+const LONGEST_CHUNK: usize = 2048;
+/// A chunk is long enough if it is computed at this share of the best rate.
+const GOOD_RATE: f64 = 0.9;
+/// Prompts up to this length are looked at for the crossover.
+const LONGEST_CROSSOVER: usize = 8192;
+/// Lengths at which a roofline is read.
+const ESTIMATED: [usize; 5] = [8, 32, 128, 512, 2048];
+/// Shorter prompts are not worth the way to another machine, unless the user says so.
+const REMOTE_CROSSOVER: usize = 128;
+/// On the network a block takes long, and the next chunk is computed only behind it: short ones let
+/// the two ends and the network work at the same time.
+const REMOTE_CHUNK: usize = 256;
+/// What handing over costs where nobody measured it: memory is read or written so many times.
+const HANDOFF_PASSES: f64 = 4.0;
+
+/// What is said of the units, and where to look for the rest.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UnitChoice {
+    /// Computes prompts; whichever is best, if none.
+    pub prefill: Option<UnitKind>,
+    /// Writes answers; whichever is best, if none.
+    pub decode: Option<UnitKind>,
+    /// The fewest new tokens that are handed over; what pays, if none.
+    pub crossover: Option<usize>,
+    /// What was measured earlier.
+    pub profiles: Option<Profiles>,
+}
+
+/// Which unit does what, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chosen {
+    /// Computes prompts.
+    pub prefill: UnitKind,
+    /// Writes answers.
+    pub decode: UnitKind,
+    /// What is handed over.
+    pub relay: RelayOptions,
+    /// The reasons, a line for each.
+    pub why: Vec<String>,
+}
+
+impl UnitChoice {
+    /// Decides for a model that is loaded with `options`.
+    ///
+    /// # Errors
+    /// If a unit is named that cannot be used, or the model's tensors cannot be listed.
+    pub fn choose(&self, model: &Model, options: &LoadOptions) -> Result<Chosen> {
+        let mut units = UnitKind::available();
+        for named in [self.prefill, self.decode].into_iter().flatten() {
+            if !units.contains(&named) {
+                units.push(named);
+            }
+        }
+        let relay = RelayOptions { chunk: options.batch_tokens, ..options.relay };
+        if let Some(remote) = &options.remote {
+            return self.beside(&remote.address, model, options, &units);
+        }
+        let only = match (self.prefill, self.decode, &units[..]) {
+            (Some(prefill), Some(decode), _) if prefill == decode => {
+                Some((prefill, "as asked for"))
+            }
+            (_, _, &[one]) => Some((one, "the only unit of this machine")),
+            _ if model.is_embedding() => {
+                Some((self.decode.unwrap_or_default(), "vectors are made on one unit"))
+            }
+            _ => None,
+        };
+        if let Some((unit, why)) = only {
+            let why = vec![format!("prompts and answers on {unit}: {why}")];
+            return Ok(Chosen { prefill: unit, decode: unit, relay, why });
+        }
+        if let (Some(prefill), Some(decode), Some(crossover)) =
+            (self.prefill, self.decode, self.crossover)
+        {
+            let relay = RelayOptions { crossover, ..relay };
+            let why = format!(
+                "prompts on {prefill} from {crossover} new tokens on, by {}; answers on {decode}, as \
+                 asked for",
+                relay.chunk
+            );
+            return Ok(Chosen { prefill, decode, relay, why: vec![why] });
+        }
+        let (speeds, source) = match self.profile(model, &units) {
+            Some(speeds) => (speeds, "measured"),
+            None => (estimates(&units, model, options)?, "estimated from the hardware's limits"),
+        };
+        let mut chosen = plan(&speeds, (self.prefill, self.decode), relay, source);
+        if let Some(crossover) = self.crossover {
+            chosen.relay.crossover = crossover;
+            chosen.why.push(format!("handed over from {crossover} new tokens on, as asked for"));
+        }
+        Ok(chosen)
+    }
+
+    /// Decides where answers are written if prompts are read on another machine.
+    fn beside(
+        &self,
+        address: &str,
+        model: &Model,
+        options: &LoadOptions,
+        units: &[UnitKind],
+    ) -> Result<Chosen> {
+        let decode = match (self.decode, units) {
+            (Some(named), _) => named,
+            (None, [one]) => *one,
+            (None, units) => {
+                let speeds = match self.profile(model, units) {
+                    Some(speeds) => speeds,
+                    None => estimates(units, model, options)?,
+                };
+                let fastest =
+                    |a: &&(_, Speeds), b: &&(_, Speeds)| a.1.decode.total_cmp(&b.1.decode);
+                speeds.iter().min_by(fastest).map_or(units[0], |(unit, _)| *unit)
+            }
+        };
+        let crossover = self.crossover.unwrap_or(REMOTE_CROSSOVER);
+        let chunk = options.batch_tokens.min(REMOTE_CHUNK);
+        let relay = RelayOptions { crossover, chunk, ..options.relay };
+        let why = format!(
+            "prompts on {address} from {crossover} new tokens on, by {chunk}; answers on {decode}"
+        );
+        Ok(Chosen { prefill: decode, decode, relay, why: vec![why] })
+    }
+
+    /// What was measured, if it was of all these units.
+    fn profile(&self, model: &Model, units: &[UnitKind]) -> Option<Vec<Known>> {
+        let profile = self.profiles.as_ref()?.find(&model.fingerprint())?;
+        let speeds = |unit: &UnitKind| {
+            let found = profile.units.iter().find(|speeds| speeds.unit == unit.name());
+            Some((*unit, found?.clone()))
+        };
+        units.iter().map(speeds).collect()
+    }
+}
+
+/// A unit with its speeds.
+type Known = (UnitKind, Speeds);
+
+/// What the units could do at best, as far as they tell.
+fn estimates(units: &[UnitKind], model: &Model, options: &LoadOptions) -> Result<Vec<Known>> {
+    let work = PassWork::of(model)?;
+    let mut known = Vec::new();
+    for &unit in units {
+        if let Some(roof) = roof(unit, options)? {
+            known.push((unit, estimate(unit, &roof, &work)));
+        }
+    }
+    Ok(known)
+}
+
+/// A unit's limits, which are looked for once.
+fn roof(unit: UnitKind, options: &LoadOptions) -> Result<Option<Roof>> {
+    /// A unit with so many threads.
+    type Key = (UnitKind, Option<usize>);
+    static KNOWN: Mutex<Vec<(Key, Option<Roof>)>> = Mutex::new(Vec::new());
+    let key = (unit, options.threads);
+    // A panic elsewhere leaves no entry half written. Who waits here needs the same.
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, roof)) = known.iter().find(|(known, _)| *known == key) {
+        return Ok(*roof);
+    }
+    let roof = unit.unit(options)?.roof();
+    known.push((key, roof));
+    Ok(roof)
+}
+
+fn estimate(unit: UnitKind, roof: &Roof, work: &PassWork) -> Speeds {
+    let prefill = ESTIMATED.map(|n| (n, work.seconds(roof, n, n))).to_vec();
+    let cache: f64 = work.layers.iter().map(|(bytes, _)| bytes).sum();
+    let handoff = HANDOFF_PASSES * cache / roof.read;
+    let decode = work.seconds(roof, 1, TYPICAL.0);
+    Speeds { unit: unit.name().into(), prefill, decode, handoff: (handoff, handoff) }
+}
+
+/// The best plan among units of these speeds; `fixed` are those for prompts and answers that the user
+/// named. Units of which nothing is known are used only if they were.
+fn plan(
+    speeds: &[Known],
+    fixed: (Option<UnitKind>, Option<UnitKind>),
+    relay: RelayOptions,
+    source: &str,
+) -> Chosen {
+    let allowed = |fixed: Option<UnitKind>, unit| fixed.is_none_or(|fixed| fixed == unit);
+    let mut best: Option<(f64, &Known, &Known)> = None;
+    for prefill in speeds.iter().filter(|(unit, _)| allowed(fixed.0, *unit)) {
+        for decode in speeds.iter().filter(|(unit, _)| allowed(fixed.1, *unit)) {
+            let (prompt, answer) = TYPICAL;
+            let reading = match prefill.0 == decode.0 {
+                true => prefill.1.prefill(prompt),
+                false => relayed(prompt, &prefill.1, &decode.1, chunk_of(&prefill.1, relay.chunk)),
+            };
+            let seconds = reading + answer as f64 * decode.1.decode;
+            if best.is_none_or(|(least, ..)| seconds < least) {
+                best = Some((seconds, prefill, decode));
+            }
+        }
+    }
+    let Some((_, (prefill, reads), (decode, writes))) = best else {
+        let named = fixed.1.or(speeds.first().map(|(unit, _)| *unit)).unwrap_or_default();
+        let prefill = fixed.0.unwrap_or(named);
+        let why =
+            format!("prompts on {prefill}, answers on {named}: nothing is known of their speed");
+        return Chosen { prefill, decode: named, relay, why: vec![why] };
+    };
+    let rate = |speeds: &Speeds| TYPICAL.0 as f64 / speeds.prefill(TYPICAL.0);
+    let mut why: Vec<String> = speeds
+        .iter()
+        .map(|(unit, speeds)| {
+            let (prefill, decode) = (rate(speeds), 1.0 / speeds.decode);
+            format!("{unit}: {prefill:.0} tokens/s of prompts, {decode:.1} of answers, {source}")
+        })
+        .collect();
+    let (prefill, decode) = (*prefill, *decode);
+    if prefill == decode {
+        why.push(format!("prompts and answers on {decode}"));
+        return Chosen { prefill, decode, relay, why };
+    }
+    let chunk = chunk_of(reads, relay.chunk);
+    match crossover(reads, writes, chunk) {
+        Some(crossover) => {
+            why.push(format!(
+                "prompts on {prefill} from {crossover} new tokens on, by {chunk}; answers on {decode}"
+            ));
+            Chosen { prefill, decode, relay: RelayOptions { crossover, chunk, ..relay }, why }
+        }
+        // Handing over never pays, but it was asked for.
+        None if fixed.0.is_some() && fixed.1.is_some() => {
+            why.push(format!("prompts on {prefill} and answers on {decode}, as asked for"));
+            Chosen { prefill, decode, relay: RelayOptions { chunk, ..relay }, why }
+        }
+        None => {
+            why.push(format!("prompts and answers on {decode}: handing over never pays"));
+            Chosen { prefill: decode, decode, relay, why }
+        }
+    }
+}
+
+/// Seconds until `n` tokens are read by one unit, their cache is where answers are written, and the
+/// token behind them is computed there. The one that reads hands over what it has computed before it
+/// goes on; the other takes over meanwhile all but the last chunk.
+fn relayed(n: usize, reads: &Speeds, writes: &Speeds, chunk: usize) -> f64 {
+    let (out, into) = (n as f64 * reads.handoff.0, n.min(chunk) as f64 * writes.handoff.1);
+    reads.prefill(n) + out + into + writes.decode
+}
+
+/// The shortest chunk that is computed at a good rate, and no longer than `most`.
+fn chunk_of(speeds: &Speeds, most: usize) -> usize {
+    let rates = speeds.prefill.iter().filter(|(n, _)| *n <= LONGEST_CHUNK);
+    let rates: Vec<(usize, f64)> = rates.map(|&(n, time)| (n, n as f64 / time)).collect();
+    let best = rates.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
+    let good = rates.iter().find(|(_, rate)| *rate >= GOOD_RATE * best);
+    good.map_or(most, |(n, _)| *n).min(most).max(1)
+}
+
+/// The fewest new tokens with which handing over is faster than computing them where answers are
+/// written. The last token is computed there in any case.
+fn crossover(reads: &Speeds, writes: &Speeds, chunk: usize) -> Option<usize> {
+    let pays = |n: usize| relayed(n, reads, writes, chunk) < writes.prefill(n + 1);
+    (1..=LONGEST_CROSSOVER).find(|&n| pays(n) && pays(2 * n))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CPU: UnitKind = UnitKind::Cpu;
+    /// Stands for a unit with other strengths.
+    const OTHER: UnitKind = UnitKind::Reference;
+
+    fn relay() -> RelayOptions {
+        RelayOptions { chunk: 512, ..RelayOptions::default() }
+    }
+
+    /// Seconds of one token of a prompt, of each pass besides, and of a token of an answer.
+    fn speeds(unit: UnitKind, token: f64, pass: f64, decode: f64) -> Known {
+        let prefill = [16, 64, 256, 1024].map(|n| (n, pass + token * n as f64)).to_vec();
+        let handoff = (1e-5, 1e-5);
+        (unit, Speeds { unit: unit.name().into(), prefill, decode, handoff })
+    }
+
+    #[test]
+    fn each_unit_does_what_it_is_best_at() {
+        // One reads ten times as fast, after a fifth of a second; the other writes twice as fast.
+        let all = [speeds(CPU, 5e-3, 0.01, 0.03), speeds(OTHER, 5e-4, 0.2, 0.06)];
+        let chosen = plan(&all, (None, None), relay(), "measured");
+        assert_eq!((chosen.prefill, chosen.decode), (OTHER, CPU));
+        // 0.2 + 0.0005 n + 0.03 = 0.01 + 0.005 (n + 1), about.
+        assert!((35..60).contains(&chosen.relay.crossover), "{:?}", chosen.relay);
+        assert_eq!(chosen.relay.chunk, 512);
+        assert!(chosen.why.iter().any(|line| line.contains("measured")), "{:?}", chosen.why);
+        // What is named stays.
+        let chosen = plan(&all, (None, Some(OTHER)), relay(), "measured");
+        assert_eq!((chosen.prefill, chosen.decode), (OTHER, OTHER));
+        let chosen = plan(&all, (Some(CPU), Some(OTHER)), relay(), "measured");
+        assert_eq!((chosen.prefill, chosen.decode), (CPU, OTHER));
+    }
+
+    #[test]
+    fn a_unit_that_is_better_at_both_does_both() {
+        let all = [speeds(CPU, 5e-3, 0.01, 0.03), speeds(OTHER, 5e-4, 0.01, 0.01)];
+        let chosen = plan(&all, (None, None), relay(), "measured");
+        assert_eq!((chosen.prefill, chosen.decode), (OTHER, OTHER));
+    }
+
+    #[test]
+    fn handing_over_must_pay() {
+        let mut all = [speeds(CPU, 5e-3, 0.01, 0.03), speeds(OTHER, 4e-3, 0.01, 0.06)];
+        assert_eq!(plan(&all, (None, None), relay(), "").prefill, OTHER);
+        // As slow as computing it again.
+        all[1].1.handoff.0 = 5e-3;
+        let chosen = plan(&all, (None, None), relay(), "");
+        assert_eq!((chosen.prefill, chosen.decode), (CPU, CPU));
+    }
+
+    #[test]
+    fn a_chunk_is_as_short_as_its_rate_allows() {
+        let (_, steady) = speeds(CPU, 1e-3, 1e-4, 0.01);
+        assert_eq!(chunk_of(&steady, 512), 16);
+        let (_, slow_start) = speeds(CPU, 1e-3, 0.1, 0.01);
+        assert_eq!((chunk_of(&slow_start, 512), chunk_of(&slow_start, 4096)), (512, 1024));
+        let nothing = Speeds { prefill: vec![], ..steady };
+        assert_eq!(chunk_of(&nothing, 300), 300);
+    }
+
+    #[test]
+    fn units_of_which_nothing_is_known_are_used_only_if_they_are_named() {
+        let chosen = plan(&[], (Some(OTHER), None), relay(), "");
+        assert_eq!((chosen.prefill, chosen.decode), (OTHER, CPU));
+        let one = [speeds(CPU, 1e-3, 0.1, 0.01)];
+        let chosen = plan(&one, (None, None), relay(), "");
+        assert_eq!((chosen.prefill, chosen.decode), (CPU, CPU));
+        assert_eq!(plan(&one, (Some(OTHER), None), relay(), "").prefill, OTHER);
+    }
+
+    #[test]
+    fn the_roofline_decides_where_nothing_was_measured() {
+        let work = PassWork {
+            dense: (1e9, 5e8),
+            head: (1e8, 5e7),
+            used: 1.0,
+            layers: vec![(1024.0, None); 16],
+            ..PassWork::default()
+        };
+        // Much arithmetic behind a narrow memory, and little behind a wide one.
+        let narrow = Roof { read: 2e10, ops: Some(2e13) };
+        let wide = Roof { read: 8e10, ops: Some(5e11) };
+        let all = [(OTHER, estimate(OTHER, &narrow, &work)), (CPU, estimate(CPU, &wide, &work))];
+        let chosen = plan(&all, (None, None), relay(), "estimated");
+        assert_eq!((chosen.prefill, chosen.decode), (OTHER, CPU));
+        assert!(chosen.relay.crossover > 4, "{:?}", chosen.relay);
+    }
+}

@@ -1,0 +1,143 @@
+//! A cache that was handed over is the one that was written: for every type, shape, window and cut.
+
+use baton_cpu::{Cpu, CpuOptions, Isa};
+use baton_graph::reference::Reference;
+use baton_graph::testing::{Tiny, random_tokens, random_weights};
+use baton_graph::{Batch, Executor, Graph, KvBlock, KvType, Limits, Rows, SeqId, Unit};
+use proptest::prelude::*;
+
+const A: SeqId = SeqId(1);
+const B: SeqId = SeqId(2);
+const OTHER: SeqId = SeqId(3);
+const LIMITS: Limits = Limits { context: 300, kv_tokens: 1000, batch_tokens: 64 };
+
+/// A unit, and what it rounds keys and values to; none for the reference, which keeps singles.
+fn unit(kind: Option<KvType>, isa: usize) -> Box<dyn Unit> {
+    let Some(kv_type) = kind else { return Box::new(Reference) };
+    let all: Vec<Isa> = Isa::available().into_iter().collect();
+    let (isa, threads) = (Some(all[isa % all.len()]), Some(1));
+    Box::new(Cpu::new(CpuOptions { isa, threads, kv_type, ..CpuOptions::default() }).unwrap())
+}
+
+fn kinds() -> impl Strategy<Value = Option<KvType>> {
+    prop_oneof![
+        Just(None),
+        Just(Some(KvType::F16)),
+        Just(Some(KvType::Q8_0)),
+        Just(Some(KvType::Q4_0)),
+    ]
+}
+
+fn shapes() -> impl Strategy<Value = Tiny> {
+    let dims = prop_oneof![Just(8usize), Just(16), Just(32), Just(40), Just(64), Just(80)];
+    let windows = prop_oneof![Just(None), (1usize..70).prop_map(Some)];
+    (1usize..4, 1usize..4, 1usize..4, dims, windows).prop_map(
+        |(layers, kv_heads, group, head_dim, window)| Tiny {
+            layers,
+            kv_heads,
+            heads: kv_heads * group,
+            head_dim,
+            window,
+            hidden: 32,
+            ffn: 32,
+            ..Tiny::default()
+        },
+    )
+}
+
+/// Ranges that make up `0..n`, cut at some of the places given.
+fn pieces(n: usize, cuts: &[usize]) -> Vec<std::ops::Range<usize>> {
+    let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut % (n + 1)).chain([0, n]).collect();
+    cuts.sort_unstable();
+    cuts.windows(2).map(|pair| pair[0]..pair[1]).collect()
+}
+
+fn compile(unit: &dyn Unit, graph: &Graph) -> Box<dyn Executor> {
+    unit.compile(graph, &random_weights(graph, 3), LIMITS).unwrap()
+}
+
+fn fill(executor: &mut dyn Executor, seq: SeqId, tokens: &[u32]) {
+    for chunk in tokens.chunks(LIMITS.batch_tokens) {
+        executor.forward(&Batch::one(seq, chunk.to_vec(), Rows::None)).unwrap();
+    }
+}
+
+/// Checks that `found` is what a cache of a kind makes of `expected`: halves stay as they are, blocks
+/// of 32 features move by no more than a step of their scale.
+fn check(kind: Option<KvType>, found: &KvBlock, expected: &KvBlock) -> Result<(), TestCaseError> {
+    let shape = |b: &KvBlock| (b.fingerprint, b.layers, b.kv_heads, b.tokens, b.head_dim);
+    prop_assert_eq!(shape(found), shape(expected));
+    let steps = match kind {
+        None | Some(KvType::F16) => {
+            prop_assert_eq!(found, expected);
+            return Ok(());
+        }
+        Some(KvType::Q8_0) => 127.0,
+        _ => 8.0,
+    };
+    let dim = expected.head_dim;
+    for (found, expected) in [(&found.keys, &expected.keys), (&found.values, &expected.values)] {
+        let heads = found.chunks(dim).zip(expected.chunks(dim));
+        let blocks = heads.flat_map(|(found, expected)| found.chunks(32).zip(expected.chunks(32)));
+        for (found, expected) in blocks {
+            let largest = expected.iter().map(|x| x.to_f32().abs()).fold(0.0, f32::max);
+            // Half a step, or a whole one at the end that four bits do not reach; and halves.
+            let most = largest * (if steps == 8.0 { 1.0 } else { 0.51 } / steps + 2e-3);
+            for (found, expected) in found.iter().zip(expected) {
+                let off = (found.to_f32() - expected.to_f32()).abs();
+                prop_assert!(off <= most, "{found} instead of {expected}, {off} > {most}");
+            }
+        }
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_goes_out_comes_in_and_goes_out_again(
+        tiny in shapes(),
+        (from, to) in (kinds(), kinds()),
+        isas in (0usize..4, 0usize..4),
+        n in 1usize..200,
+        out in prop::collection::vec(0usize..1000, 0..5),
+        back in prop::collection::vec(0usize..1000, 0..5),
+        seed in 0u64..1000,
+    ) {
+        let graph = tiny.graph().unwrap();
+        let mut here = compile(&*unit(from, isas.0), &graph);
+        let mut there = compile(&*unit(to, isas.1), &graph);
+        let tokens = random_tokens(n, tiny.vocab, seed);
+        // Neighbours, so that pages of a sequence do not lie in order.
+        for executor in [&mut here, &mut there] {
+            fill(&mut **executor, OTHER, &tokens[..n / 3]);
+        }
+        fill(&mut *here, A, &tokens);
+        let whole = here.export_kv(A, 0..n).unwrap();
+        prop_assert_eq!(&KvBlock::from_bytes(&whole.to_bytes()).unwrap(), &whole);
+        for range in pieces(n, &out) {
+            let block = here.export_kv(A, range.clone()).unwrap();
+            there.import_kv(B, range.start, &block).unwrap();
+            prop_assert_eq!(there.len(B), range.end);
+        }
+        let all = there.export_kv(B, 0..n).unwrap();
+        check(to, &all, &whole)?;
+        // Pieces are parts of the whole, wherever they begin.
+        for range in pieces(n, &back) {
+            let part = there.export_kv(B, range.clone()).unwrap();
+            for layer in 0..all.layers {
+                for head in 0..all.kv_heads {
+                    let len = part.tokens * part.head_dim;
+                    let (at, of) = (part.offset(layer, head, 0), all.offset(layer, head, range.start));
+                    prop_assert_eq!(&part.keys[at..at + len], &all.keys[of..of + len]);
+                    prop_assert_eq!(&part.values[at..at + len], &all.values[of..of + len]);
+                }
+            }
+        }
+        // And home again, beside what is there.
+        here.import_kv(B, 0, &all).unwrap();
+        check(from, &here.export_kv(B, 0..n).unwrap(), &all)?;
+        prop_assert_eq!(here.export_kv(A, 0..n).unwrap(), whole);
+    }
+}
