@@ -11,6 +11,7 @@
 
 mod blob;
 mod error;
+pub mod interpret;
 pub mod mil;
 mod model;
 mod package;

@@ -21,6 +21,8 @@ mod value;
 mod verify;
 
 pub use builder::{Arg, FunctionBuilder, Var};
+pub(crate) use infer::shapes::axis;
+pub(crate) use infer::slices::{Range as SliceRange, range as slice_range};
 pub use infer::{Operand, infer};
 pub use program::{Binding, Block, Function, Named, OPSET, Op, Program};
 pub use signatures::{Kind, Parameter, Signature};

@@ -91,7 +91,9 @@ impl Array {
 
     /// Whether tensors of type `ty` are such arrays.
     pub(super) fn matches(&self, ty: &TensorType) -> bool {
-        Array::of(ty).is_some_and(|of| of.dtype == self.dtype && of.shape == self.shape)
+        let shape_matches =
+            |of: &Array| of.shape == self.shape || ty.shape.is_empty() && self.shape.is_empty();
+        Array::of(ty).is_some_and(|of| of.dtype == self.dtype && shape_matches(&of))
     }
 
     pub(super) fn read(mut reader: Reader<'_>) -> Result<Array> {

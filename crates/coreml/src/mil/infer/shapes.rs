@@ -212,7 +212,8 @@ impl Args<'_, '_> {
                     open = Some(i);
                     1
                 }
-                0 => *x.shape.get(i).ok_or_else(|| format!("shape {wanted:?} for {x}"))?,
+                // The dimension of the same distance from the end, or 1.
+                0 => (x.shape.len() + i).checked_sub(wanted.len()).map_or(1, |i| x.shape[i]),
                 _ => usize::try_from(dim).map_err(|_| format!("shape {wanted:?} for {x}"))?,
             });
         }
