@@ -21,6 +21,9 @@ pub enum Error {
     /// Writing failed.
     #[error("cannot write weights: {0}")]
     Write(#[from] std::io::Error),
+    /// A weight is missing or unreadable.
+    #[error(transparent)]
+    Weights(#[from] baton_weights::Error),
     /// The bytes contradict the format: the package is cut off, damaged or hostile.
     #[error("the package is damaged: {problem}")]
     Malformed {

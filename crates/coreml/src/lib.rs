@@ -11,7 +11,10 @@
 
 mod blob;
 mod error;
+mod executor;
+mod host;
 pub mod interpret;
+pub mod lower;
 pub mod mil;
 mod model;
 mod package;
@@ -21,5 +24,6 @@ mod wire;
 
 pub use blob::{BlobWriter, Blobs, WEIGHT_FILE, in_memory};
 pub use error::{Error, Problem, Result};
+pub use executor::{CoreMl, PackageExecutor};
 pub use model::{Array, ArrayType, Feature, FeatureKind, FunctionDescription, Metadata, Model};
 pub use package::{Package, PackageWriter};
