@@ -3,7 +3,7 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    bench, cache, completions, doctor, embed, list, pull, rm, run, serve, show, tokenize,
+    bench, cache, compile, completions, doctor, embed, list, pull, rm, run, serve, show, tokenize,
 };
 
 const EXAMPLES: &str = "\
@@ -78,6 +78,9 @@ pub enum Command {
     /// Measure how fast a model runs here
     #[command(after_long_help = bench::EXAMPLES)]
     Bench(Box<bench::Args>),
+    /// Write a model as a Core ML package for the Neural Engine
+    #[command(after_long_help = compile::EXAMPLES)]
+    Compile(compile::Args),
     /// Say what this machine can do, what is wrong, and what to do about it
     #[command(after_long_help = doctor::EXAMPLES)]
     Doctor(doctor::Args),
@@ -103,6 +106,7 @@ impl Command {
             Command::Cache(args) => cache::execute(&args),
             Command::Tokenize(args) => tokenize::execute(&args),
             Command::Bench(args) => bench::execute(&args),
+            Command::Compile(args) => compile::execute(&args),
             Command::Doctor(args) => doctor::execute(&args),
             Command::Completions(args) => completions::execute(&args),
         }

@@ -12,6 +12,7 @@ use baton_weights::Weights;
 use half::f16;
 
 use crate::blob::{Blobs, in_memory};
+use crate::calibrate::{calibrate, sample};
 use crate::host::Host;
 use crate::interpret::{Interpreter, Precision, States, Tensor};
 use crate::lower::{EMBEDDING_FACTOR, HEAD, Lowering, MilLowering, Ranges, prefill_name};
@@ -29,13 +30,13 @@ pub struct CoreMl {
     pool: Arc<Pool>,
     precision: Precision,
     chunk: usize,
-    ranges: Ranges,
+    ranges: Option<Ranges>,
 }
 
 impl CoreMl {
     /// The unit with the CPU's threads that it computes with.
     pub fn new(pool: Arc<Pool>) -> CoreMl {
-        CoreMl { pool, precision: Precision::F32, chunk: 64, ranges: Ranges::default() }
+        CoreMl { pool, precision: Precision::F32, chunk: 64, ranges: None }
     }
 
     /// Computes in another precision.
@@ -52,25 +53,17 @@ impl CoreMl {
         CoreMl { chunk, ..self }
     }
 
-    /// Keeps values within half precision by the sizes that they were seen to have.
+    /// Keeps values within half precision by the sizes that they were [seen to have](calibrate), instead of
+    /// finding those out by running some tokens.
     pub fn with_ranges(self, ranges: Ranges) -> CoreMl {
-        CoreMl { ranges, ..self }
+        CoreMl { ranges: Some(ranges), ..self }
     }
 
-    /// The lowering for a context: chunks and single tokens, for histories of lengths that grow fourfold.
-    fn lowering(&self, context: usize) -> MilLowering {
-        let longest = context.saturating_sub(1);
-        let mut histories = vec![0];
-        let mut history = 256;
-        while *histories.last().expect("it has 0") < longest {
-            histories.push(history.min(longest));
-            history *= 4;
-        }
+    /// The lowering for a context: chunks and single tokens.
+    fn lowering(&self, context: usize, ranges: Ranges) -> MilLowering {
         let mut columns = vec![1, self.chunk.min(context.max(1))];
         columns.dedup();
-        let pairs = columns.iter().flat_map(|&n| histories.iter().map(move |&h| (n, h)));
-        let ranges = self.ranges.clone();
-        MilLowering { prefill: pairs.collect(), ranges, ..MilLowering::default() }
+        MilLowering { ranges, ..MilLowering::for_context(context, &columns) }
     }
 }
 
@@ -87,7 +80,11 @@ impl Unit for CoreMl {
     ) -> std::result::Result<Box<dyn Executor>, ExecError> {
         graph.check_limits(&limits)?;
         let mut blobs = in_memory();
-        let model = self.lowering(limits.context).lower(graph, weights, &mut blobs)?;
+        let ranges = match &self.ranges {
+            Some(ranges) => ranges.clone(),
+            None => calibrate(graph, weights, &sample(graph), &self.pool)?,
+        };
+        let model = self.lowering(limits.context, ranges).lower(graph, weights, &mut blobs)?;
         let blobs = Blobs::from_bytes(blobs.finish().map_err(Error::Write)?.into_inner())?;
         let package = Package::new(model, Some(blobs))?;
         let interpreter = Interpreter::new(&package, self.precision, self.pool.clone())?;

@@ -26,6 +26,7 @@ use baton_weights::Weights;
 
 pub use self::anatomy::{Anatomy, Embedding};
 use self::function::{FunctionLowering, Kind};
+pub(crate) use self::nodes::NORM_DEFAULT;
 use self::weights::Emitter;
 use crate::blob::BlobWriter;
 use crate::mil::Program;
@@ -80,7 +81,7 @@ pub struct MilLowering {
 pub const HIDDEN: f32 = -1e4;
 
 /// The largest magnitudes that a graph's values were seen to have, by the names of the nodes that read
-/// them.
+/// them. See [`calibrate`](crate::calibrate).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Ranges {
     /// Of the inputs of each [`Op::RmsNorm`](baton_graph::Op::RmsNorm).
@@ -103,6 +104,20 @@ impl Default for MilLowering {
 }
 
 impl MilLowering {
+    /// Prefill functions of each of these numbers of new tokens, with histories up to `context`. There are
+    /// few of them, since each has its share of memory: the first begins a sequence, those behind it take
+    /// four times as much history as the one before.
+    pub fn for_context(context: usize, tokens: &[usize]) -> MilLowering {
+        let mut histories = vec![0];
+        let mut history = 512;
+        while *histories.last().expect("it has 0") < context.saturating_sub(1) {
+            histories.push(history.min(context));
+            history *= 4;
+        }
+        let of = |&n: &usize| histories.iter().map(move |&h| (n, h)).collect::<Vec<_>>();
+        MilLowering { prefill: tokens.iter().flat_map(of).collect(), ..MilLowering::default() }
+    }
+
     /// What the hidden state is multiplied with to stay within half precision: a power of two, so that
     /// nothing else about it changes.
     fn residual_factor(&self) -> f32 {
@@ -155,6 +170,12 @@ impl Lowering for MilLowering {
         model.metadata.user.insert(EMBEDDING_FACTOR.into(), factor);
         Ok(model)
     }
+}
+
+/// The name that a node's operations begin with, which no input or output of a function does.
+pub(crate) fn label(node: &str) -> String {
+    let legal = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
+    format!("n_{}", node.chars().map(legal).collect::<String>())
 }
 
 /// The error for something that has no form in MIL yet.

@@ -301,9 +301,4 @@ impl<'a, 'e, 'b, W: Write + Seek> FunctionLowering<'a, 'e, 'b, W> {
             ],
         )
     }
-
-    /// The name of a node's operations: no identifier of the function's border begins so.
-    pub fn label(&self, node: &str) -> String {
-        format!("n_{}", node.replace('.', "_"))
-    }
 }

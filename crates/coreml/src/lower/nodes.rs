@@ -5,7 +5,7 @@ use std::io::{Seek, Write};
 use baton_graph::{Activation, Gate, Linear, Node, Op, RmsNorm, Rope, RopeLayout, ValueId};
 
 use super::function::{FunctionLowering, Lowered};
-use super::unsupported;
+use super::{label, unsupported};
 use crate::Result;
 use crate::mil::{Arg, Value, Var};
 
@@ -16,12 +16,12 @@ const LEAST: f32 = 5.960_464_5e-8;
 /// then far from both ends of half precision.
 const NORM_TARGET: f32 = 32.0;
 /// The factor of norms whose inputs nobody has measured: squares then overflow from 4096 on.
-const NORM_DEFAULT: f32 = 0.0625;
+pub(crate) const NORM_DEFAULT: f32 = 0.0625;
 
 impl<W: Write + Seek> FunctionLowering<'_, '_, '_, W> {
     /// Adds a node's operations.
     pub(super) fn node(&mut self, node: &Node) -> Result<()> {
-        let name = self.label(&node.name);
+        let name = label(&node.name);
         let lowered = match &node.op {
             Op::Linear(linear) => self.linear(&name, linear, node)?,
             Op::RmsNorm(norm) => self.rms_norm(&name, norm, node)?,

@@ -1,5 +1,6 @@
 """What a function of a package computes, by the tools of Core ML: their reader of packages and the rules by
-which they fold constants, applied to every operation in turn. Those that they have no rule for are torch's.
+which they fold constants, applied to every operation in turn. What they
+have no rule for is computed here.
 """
 
 import contextlib
@@ -12,7 +13,6 @@ logging.disable(logging.CRITICAL)
 with contextlib.redirect_stderr(io.StringIO()):
     import coremltools as ct
     import numpy as np
-    import torch
     from coremltools.converters.mil import Builder as mb
     from coremltools.converters.mil.frontend.milproto import load as milproto
     from coremltools.converters.mil.mil import Function, types
@@ -26,34 +26,56 @@ def load(package):
     return spec, milproto.load(spec, spec.specificationVersion, weights)
 
 
-def by_torch(kind, operands):
-    """The operations without a rule of their own."""
-    if kind not in ("silu", "conv", "scaled_dot_product_attention", "slice_update"):
-        return None
-    x = torch.tensor(operands["x"] if "x" in operands else operands["query"])
-    wide = x.float()
+def softmax(x, axis=-1):
+    shares = np.exp(x - x.max(axis, keepdims=True))
+    return shares / shares.sum(axis, keepdims=True)
+
+
+def conv(x, weight, bias=None, strides=(1, 1), pad_type="valid", pad=(0, 0, 0, 0), dilations=(1, 1), groups=1):
+    """By one product for each point of the kernel."""
+    if pad_type == "custom":
+        x = np.pad(x, ((0, 0), (0, 0), tuple(pad[:2]), tuple(pad[2:])))
+    images, channels = x.shape[:2]
+    outs, per_group, *kernel = weight.shape
+    size = [(n - d * (k - 1) - 1) // s + 1 for n, k, s, d in zip(x.shape[2:], kernel, strides, dilations)]
+    grouped = weight.reshape(groups, outs // groups, per_group, *kernel)
+    out = np.zeros((images, groups, outs // groups, *size), np.float32)
+    for i, j in np.ndindex(*kernel):
+        taken = x[:, :, i * dilations[0]:, j * dilations[1]:][:, :, ::strides[0], ::strides[1]][:, :, :size[0], :size[1]]
+        taken = taken.reshape(images, groups, per_group, *size)
+        out += np.einsum("goc,ngchw->ngohw", grouped[..., i, j], taken)
+    out = out.reshape(images, outs, *size)
+    return out if bias is None else out + bias[None, :, None, None]
+
+
+def by_numpy(kind, operands):
+    """The operations without a rule of their own, in single precision, and those whose rule rounds to half precision
+    again and again on the way; None for all others."""
+    wide = {k: v.astype(np.float32) if getattr(v, "dtype", None) == np.float16 else v for k, v in operands.items()}
     if kind == "silu":
-        out = torch.nn.functional.silu(wide)
+        out = wide["x"] / (1 + np.exp(-wide["x"]))
+    elif kind == "softmax":
+        out = softmax(wide["x"], int(wide.get("axis", -1)))
+    elif kind == "rsqrt":
+        out = 1 / np.sqrt(wide["x"] + np.float32(wide.get("epsilon", 1e-12)))
+    elif kind == "gelu" and wide.get("mode") == "TANH_APPROXIMATION":
+        x = wide["x"]
+        out = 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.float32(np.pi)) * (x + 0.044715 * x**3)))
     elif kind == "conv":
-        weight, bias = (torch.tensor(operands[k]).float() if operands.get(k) is not None else None
-                        for k in ("weight", "bias"))
-        top, bottom, left, right = operands["pad"] if operands.get("pad_type") == "custom" else [0] * 4
-        wide = torch.nn.functional.pad(wide, (int(left), int(right), int(top), int(bottom)))
-        pair = lambda name: [int(n) for n in operands.get(name, [1, 1])]
-        out = torch.nn.functional.conv2d(wide, weight, bias, pair("strides"), 0, pair("dilations"),
-                                         int(operands.get("groups", 1)))
+        out = conv(**wide)
     elif kind == "scaled_dot_product_attention":
-        mask = operands.get("attn_mask")
-        mask = None if mask is None else torch.tensor(mask)
-        mask = mask.float() if mask is not None and mask.dtype != torch.bool else mask
-        key, value = (torch.tensor(operands[k]).float() for k in ("key", "value"))
-        out = torch.nn.functional.scaled_dot_product_attention(wide, key, value, mask)
-    else:
-        out = x.numpy().copy()
+        query, mask = wide["query"], wide.get("attn_mask")
+        scores = query @ np.swapaxes(wide["key"], -1, -2) / np.sqrt(np.float32(query.shape[-1]))
+        if mask is not None:
+            scores = np.where(mask, scores, -np.inf) if mask.dtype == bool else scores + mask
+        out = softmax(scores) @ wide["value"]
+    elif kind == "slice_update":
+        out = operands["x"].copy()
         place = tuple(slice(int(b), int(e)) for b, e in zip(operands["begin"], operands["end"]))
         out[place] = operands["update"]
-        return out
-    return out.numpy().astype(x.numpy().dtype)
+    else:
+        return None
+    return out.astype(next(v.dtype for k, v in operands.items() if k in ("x", "query")))
 
 
 def run(program, name, inputs, states):
@@ -81,7 +103,7 @@ def run(program, name, inputs, states):
                 key: [value(v) for v in var] if isinstance(var, (list, tuple)) else value(var)
                 for key, var in op.inputs.items() if var is not None and not key.startswith("_")
             }
-            found = by_torch(kind, operands)
+            found = by_numpy(kind, operands)
             if found is not None:
                 known[out] = found
                 return
