@@ -3,6 +3,7 @@
 //! ```text
 //! tensor, call     tensors while a function runs; an operation with its operands
 //! constants        weights, with quantized ones expanded
+//! plan             functions with their names resolved
 //! elementwise, reduce, products, moves   the operations
 //! ```
 //!
@@ -14,11 +15,12 @@ mod call;
 mod constants;
 mod elementwise;
 mod moves;
+mod plan;
 mod products;
 mod reduce;
 mod tensor;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use baton_cpu::Pool;
@@ -26,7 +28,7 @@ use baton_cpu::Pool;
 use self::call::{Call, Input};
 use self::constants::{Constant, Constants};
 pub use self::tensor::{Tensor, Values};
-use crate::mil::{Binding, DataType, Function, Op, TensorType};
+use crate::mil::{DataType, Function, TensorType};
 use crate::package::Package;
 use crate::{Error, Result};
 
@@ -60,8 +62,9 @@ impl States {
         self.held.get(name)
     }
 
-    /// Makes a state hold something else.
-    pub fn set(&mut self, name: &str, tensor: Tensor) {
+    /// Makes a state hold something else, rounded to half precision as all states are.
+    pub fn set(&mut self, name: &str, mut tensor: Tensor) {
+        tensor.round_to_f16();
         self.held.insert(name.to_owned(), tensor);
     }
 }
@@ -94,8 +97,16 @@ struct Step {
     results: Vec<usize>,
     /// Places that nobody reads any more once the operands are at hand.
     dropped: Vec<usize>,
-    /// Whether results are rounded in any precision.
-    rounded: bool,
+    /// Whether results are rounded: never, if it only moves what is rounded already.
+    rounding: Rounding,
+}
+
+/// When the results of an operation are rounded to half precision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rounding {
+    Never,
+    InHalf,
+    Always,
 }
 
 #[derive(Clone, Debug)]
@@ -192,8 +203,12 @@ impl Interpreter {
             for ((mut tensor, ty), &slot) in results.into_iter().zip(&step.types).zip(&step.results)
             {
                 observe(&step.kind, &step.name, &tensor);
-                let half = ty.dtype == DataType::Float16;
-                if half && (step.rounded || self.precision == Precision::F16) {
+                let rounds = match step.rounding {
+                    Rounding::Never => false,
+                    Rounding::InHalf => self.precision == Precision::F16,
+                    Rounding::Always => true,
+                };
+                if rounds && ty.dtype == DataType::Float16 {
                     tensor.round_to_f16();
                 }
                 slots[slot] = Some(tensor);
@@ -287,134 +302,4 @@ fn compute(call: &mut Call<'_>) -> std::result::Result<Vec<Tensor>, String> {
         _ => return moves::run(call),
     };
     Ok(vec![result?])
-}
-
-impl Plan {
-    fn new(function: &Function, constants: &mut Constants<'_>) -> Result<Plan> {
-        let mut sources: HashMap<&str, Source> = HashMap::new();
-        let mut slots = 0;
-        let mut slot = || {
-            slots += 1;
-            slots - 1
-        };
-        let mut inputs = Vec::new();
-        for (name, ty) in function.tensor_inputs() {
-            let slot = slot();
-            inputs.push((name.to_owned(), ty.clone(), slot));
-            sources.insert(name, Source::Slot(slot));
-        }
-        let states: Vec<(String, TensorType)> =
-            function.states().map(|(name, ty)| (name.to_owned(), ty.clone())).collect();
-        let rounded = rounded(function);
-        let mut steps = Vec::new();
-        for op in &function.body.ops {
-            if op.is_constant() {
-                let earlier = |name: &str| match sources.get(name) {
-                    Some(Source::Constant(constant)) => Some(constant.clone()),
-                    _ => None,
-                };
-                let constant = match op.constant() {
-                    Some(value) => constants.value(value)?,
-                    None => constants.expression(op, &earlier)?,
-                };
-                sources.insert(&op.outputs[0].name, Source::Constant(constant));
-                continue;
-            }
-            let results: Vec<usize> = op.outputs.iter().map(|_| slot()).collect();
-            let rounded = op.outputs.iter().any(|output| rounded.contains(output.name.as_str()));
-            steps.push(Step::new(op, &sources, constants, &results, rounded)?);
-            for (output, slot) in op.outputs.iter().zip(results) {
-                sources.insert(&output.name, Source::Slot(slot));
-            }
-        }
-        let result = |name: &String| (name.clone(), sources[name.as_str()].clone());
-        let outputs: Vec<_> = function.body.outputs.iter().map(result).collect();
-        let mut plan = Plan { inputs, states, steps, outputs, slots };
-        plan.mark_last_uses();
-        plan.mark_moved_states();
-        Ok(plan)
-    }
-
-    /// Finds out where each place is read for the last time.
-    fn mark_last_uses(&mut self) {
-        let kept = self.outputs.iter().filter_map(|(_, source)| match source {
-            Source::Slot(slot) => Some(*slot),
-            Source::Constant(_) => None,
-        });
-        let mut seen: HashSet<usize> = kept.collect();
-        for step in self.steps.iter_mut().rev() {
-            for source in step.inputs.iter().flat_map(|(_, sources)| sources) {
-                if let Source::Slot(slot) = source
-                    && seen.insert(*slot)
-                {
-                    step.dropped.push(*slot);
-                }
-            }
-        }
-    }
-
-    /// Finds the reads after which a state is written before it is read again.
-    fn mark_moved_states(&mut self) {
-        let mut written: HashSet<String> = HashSet::new();
-        for step in self.steps.iter_mut().rev() {
-            let Some(state) = &step.state else { continue };
-            match step.kind.as_str() {
-                "write_state" => drop(written.insert(state.clone())),
-                _ => step.moves_state = written.remove(state),
-            }
-        }
-    }
-}
-
-impl Step {
-    fn new(
-        op: &Op,
-        sources: &HashMap<&str, Source>,
-        constants: &mut Constants<'_>,
-        results: &[usize],
-        rounded: bool,
-    ) -> Result<Step> {
-        let mut state = None;
-        let mut inputs = Vec::new();
-        for (parameter, bindings) in &op.inputs {
-            let mut list = Vec::new();
-            for binding in bindings {
-                match binding {
-                    Binding::Value(value) => list.push(Source::Constant(constants.value(value)?)),
-                    Binding::Name(name) => match sources.get(name.as_str()) {
-                        Some(source) => list.push(source.clone()),
-                        // All that is left are the states.
-                        None => state = Some(name.clone()),
-                    },
-                }
-            }
-            inputs.push((parameter.clone(), list));
-        }
-        let types = op.outputs.iter().map(|output| output.ty.tensor().expect("verified").clone());
-        Ok(Step {
-            kind: op.kind.clone(),
-            name: op.name().to_owned(),
-            inputs,
-            state,
-            moves_state: false,
-            types: types.collect(),
-            results: results.to_vec(),
-            dropped: Vec::new(),
-            rounded,
-        })
-    }
-}
-
-/// The values that leave a function or are kept in its states, and those they are only moved from.
-/// They are rounded where they are made, so that the function itself goes on with what others will
-/// find.
-fn rounded(function: &Function) -> HashSet<&str> {
-    let mut rounded: HashSet<&str> = function.body.outputs.iter().map(String::as_str).collect();
-    for op in function.body.ops.iter().rev() {
-        let leaves = op.outputs.iter().any(|output| rounded.contains(output.name.as_str()));
-        if op.kind == "write_state" || leaves && moves::only_moves(&op.kind) {
-            rounded.extend(op.operands());
-        }
-    }
-    rounded
 }

@@ -25,12 +25,14 @@ mod package;
 mod quality;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+mod unit;
 mod wire;
 
 pub use blob::{BlobWriter, Blobs, WEIGHT_FILE, in_memory};
 pub use calibrate::calibrate;
 pub use error::{Error, Problem, Result};
-pub use executor::{CoreMl, PackageExecutor};
+pub use executor::PackageExecutor;
 pub use model::{Array, ArrayType, Feature, FeatureKind, FunctionDescription, Metadata, Model};
 pub use package::{Package, PackageWriter};
 pub use quality::{Quality, compare};
+pub use unit::CoreMl;

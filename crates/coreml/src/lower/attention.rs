@@ -9,6 +9,9 @@ use super::{Anatomy, unsupported};
 use crate::Result;
 use crate::mil::{Arg, Value, Var};
 
+/// What the position behind the new token is kept as among the inputs.
+const NEXT: &str = "next position";
+
 impl<W: Write + Seek> FunctionLowering<'_, '_, '_, W> {
     /// Each query head attends over the keys of its group. The queries of a group are stacked, so that
     /// keys and values are not repeated.
@@ -97,22 +100,16 @@ impl<W: Write + Seek> FunctionLowering<'_, '_, '_, W> {
         let places = state.shape()[2];
         let position = self.inputs["position"].clone();
         let one = Value::ints(&[1]);
-        let next = match self.inputs.get("next position") {
+        let next = match self.inputs.get(NEXT) {
             Some(next) => next.clone(),
             None => {
                 let next = self.unary("add", "next_position", &position, &[("y", one.into())])?;
-                self.inputs.insert("next position".into(), next.clone());
+                self.inputs.insert(NEXT.into(), next.clone());
                 next
             }
         };
-        let corner =
-            |f: &mut Self, text: &str, first: usize, head: usize, at: &Var, last: usize| {
-                let [first, head, last] = [first, head, last]
-                    .map(|n| f.b.constant(&format!("number_{n}"), Value::sizes(&[n])));
-                f.concat(&format!("{name}_{text}"), &[first, head, at.clone(), last], 0)
-            };
-        let begin = corner(self, "begin", layer, 0, &position, 0)?;
-        let end = corner(self, "end", layer + 1, heads, &next, width)?;
+        let begin = self.corner("begin", layer, [layer, 0, 0], &position)?;
+        let end = self.corner("end", layer, [layer + 1, heads, width], &next)?;
         let held =
             self.b.op("read_state", &format!("{name}_held"), &[("input", (&state).into())])?;
         let mask = || Arg::from(Value::bools(&[false; 4]));
@@ -136,5 +133,23 @@ impl<W: Write + Seek> FunctionLowering<'_, '_, '_, W> {
             self.b.op("read_state", &format!("{name}_all"), &[("input", (&state).into())])?;
         let (begin, end) = ([layer, 0, 0, 0], [layer + 1, heads, places, width]);
         self.slice(name, &held, &begin, &end)
+    }
+    /// A corner of a token's place in a state, the same for the keys and the values of a layer.
+    fn corner(
+        &mut self,
+        text: &str,
+        layer: usize,
+        [first, head, last]: [usize; 3],
+        at: &Var,
+    ) -> Result<Var> {
+        let name = format!("{text}_{layer}");
+        if let Some(corner) = self.inputs.get(&name) {
+            return Ok(corner.clone());
+        }
+        let [first, head, last] = [first, head, last]
+            .map(|n| self.b.constant(&format!("number_{n}"), Value::sizes(&[n])));
+        let corner = self.concat(&name, &[first, head, at.clone(), last], 0)?;
+        self.inputs.insert(name, corner.clone());
+        Ok(corner)
     }
 }

@@ -37,7 +37,7 @@ pub(super) struct FunctionLowering<'a, 'e, 'b, W> {
     pub values: HashMap<ValueId, Lowered>,
     /// What a tensor was before it was reshaped.
     reshaped: HashMap<String, Var>,
-    /// Inputs by name.
+    /// Inputs by name, and what all layers compute of them alike.
     pub inputs: HashMap<String, Var>,
     /// New keys and values by layer, `(1, heads, tokens, features)`.
     pub cached: [BTreeMap<usize, Var>; 2],
