@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use baton_coreml::interpret::{Interpreter, Precision, States, Tensor, Values};
-use baton_coreml::lower::{Lowering, MilLowering};
+use baton_coreml::lower::{Lowering, MilLowering, Palette};
 use baton_coreml::mil::{DataType, Function};
 use baton_coreml::testing::example;
 use baton_coreml::{Package, PackageWriter, calibrate};
@@ -32,7 +32,11 @@ fn main() -> Outcome<()> {
     let model = example(&mut writer.weights)?;
     writer.finish(&model)?;
     write_runs(&path, &pool)?;
-    for name in MODELS {
+    // Weights in half precision, and palettized in a few ways.
+    let palettes = [(8, 0), (4, 4), (6, 16), (3, 8), (2, 4), (1, 1)];
+    let palettes = palettes.map(|(bits, group)| Some(Palette { bits, group }));
+    let plain = MODELS.map(|name| (name, None));
+    for (name, palette) in plain.into_iter().chain(palettes.map(|palette| ("llama", palette))) {
         let golden =
             goldens().into_iter().find(|golden| golden.name.starts_with(&format!("{name},")));
         let golden = golden.ok_or("no such checkpoint")?;
@@ -43,10 +47,12 @@ fn main() -> Outcome<()> {
             prefill: vec![(8, 0), (8, 16), (1, 16)],
             decode: Some(CONTEXT),
             head_piece: 100,
+            palette,
             ranges: calibrate(&graph, &weights, sample, &pool)?,
             ..MilLowering::default()
         };
-        let path = folder.join(format!("{name}.mlpackage"));
+        let bits = palette.map_or(String::new(), |palette| format!("-lut{}", palette.bits));
+        let path = folder.join(format!("{name}{bits}.mlpackage"));
         let mut writer = PackageWriter::create(&path)?;
         let model = lowering.lower(&graph, &weights, &mut writer.weights)?;
         writer.finish(&model)?;

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! anatomy     what a graph needs from its caller: embeddings, rotations, masks; where its head begins
-//! weights     weights in half precision, written once for all functions
+//! weights     weights in half precision or palettized, written once for all functions
+//! palette     the tables of palettized weights
 //! function    one function: its inputs, the graph's nodes in order, its outputs
 //! nodes       each operation of a graph in operations of MIL
 //! attention   attention over past and new tokens, or over a state
@@ -16,6 +17,7 @@ mod anatomy;
 mod attention;
 mod function;
 mod nodes;
+mod palette;
 mod weights;
 
 use std::collections::BTreeMap;
@@ -27,6 +29,7 @@ use baton_weights::Weights;
 pub use self::anatomy::{Anatomy, Embedding};
 use self::function::{FunctionLowering, Kind};
 pub(crate) use self::nodes::NORM_DEFAULT;
+pub use self::palette::{PALETTE_BITS, Palette};
 use self::weights::Emitter;
 use crate::blob::BlobWriter;
 use crate::mil::Program;
@@ -73,6 +76,8 @@ pub struct MilLowering {
     /// Whether the dimensions of states are raised to powers of two, and the last one to a multiple of
     /// 32, without which the Neural Engine is reported to fail.
     pub pad_states: bool,
+    /// How the matrices of products are palettized; in half precision if they are not.
+    pub palette: Option<Palette>,
     /// How large values get, by which they are kept within half precision.
     pub ranges: Ranges,
 }
@@ -98,6 +103,7 @@ impl Default for MilLowering {
             head_rows: 1,
             head_piece: 16_384,
             pad_states: true,
+            palette: None,
             ranges: Ranges::default(),
         }
     }
@@ -151,7 +157,7 @@ impl Lowering for MilLowering {
         blobs: &mut BlobWriter<W>,
     ) -> Result<Model> {
         let anatomy = Anatomy::of(graph)?;
-        let mut emitter = Emitter::new(graph, weights, blobs)?;
+        let mut emitter = Emitter::new(graph, weights, self.palette, blobs)?;
         let mut program = Program::default();
         let mut add = |name: String, kind: Kind| -> Result<()> {
             let lowering = FunctionLowering::new(self, graph, &anatomy, &mut emitter, kind);

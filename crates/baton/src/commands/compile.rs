@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use anyhow::Context;
 use baton_coreml::interpret::{Interpreter, Precision};
-use baton_coreml::lower::{Lowering, MilLowering, Ranges};
+use baton_coreml::lower::{Lowering, MilLowering, PALETTE_BITS, Palette, Ranges};
 use baton_coreml::mil::TensorType;
 use baton_coreml::{
     Model as Program, Package, PackageExecutor, PackageWriter, Quality, calibrate, compare,
@@ -30,16 +30,19 @@ Examples:
   baton compile smollm2 -o smollm2-ane              a folder with model.mlpackage and baton.json
   baton compile ./model.gguf -o out --context 4096  for longer texts
   baton compile smollm2 -o out --tokens 64,512      functions for chunks of 64 and of 512 tokens
+  baton compile smollm2 -o out --bits 6             weights as indices into tables of 64 values
   baton compile smollm2 -o out --text notes.txt     calibrated and measured on a text of your own
 
 The package has a function prefill_S_hH for chunks of S tokens behind a history of up to H, decode for
-single tokens with the cache as a state, and head for logits, all over one file of weights in half
-precision, for iOS 18 and macOS 15. It is written and checked on any machine; there is no Core ML needed.";
+single tokens with the cache as a state, and head for logits, all over one file of weights, for iOS 18
+and macOS 15. It is written and checked on any machine; there is no Core ML needed.";
 
 /// The package in the output folder.
 const PACKAGE: &str = "model.mlpackage";
 /// What a program that uses the package must know.
 const MANIFEST: &str = "baton.json";
+/// Bits of a weight in half precision.
+const HALF: u8 = 16;
 /// Tokens of the text that are run.
 const SAMPLE: usize = 128;
 /// The context, if the model has one as long.
@@ -69,6 +72,12 @@ pub struct Args {
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "64")]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=4096))]
     tokens: Vec<u16>,
+    /// Bits of a weight: 16 are half precision, fewer an index into a table of values
+    #[arg(long, value_name = "N", default_value_t = HALF, value_parser = bits)]
+    bits: u8,
+    /// Output channels that share a table of values; 0 for one table for each matrix
+    #[arg(long, value_name = "N", default_value_t = 16)]
+    group: usize,
     /// Leave out the function for single tokens
     #[arg(long)]
     no_decode: bool,
@@ -81,6 +90,11 @@ pub struct Args {
     /// Threads to compute with (default: one for each core)
     #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
+}
+
+fn bits(text: &str) -> Result<u8, String> {
+    let found = text.parse().ok().filter(|bits| *bits == HALF || PALETTE_BITS.contains(bits));
+    found.ok_or_else(|| format!("16, or one of {PALETTE_BITS:?}"))
 }
 
 /// Compiles it.
@@ -165,7 +179,9 @@ impl<'a> Compiler<'a> {
         columns.sort_unstable();
         columns.dedup();
         let decode = (!args.no_decode).then_some(context);
-        let lowering = MilLowering { decode, ..MilLowering::for_context(context, &columns) };
+        let palette = (args.bits != HALF).then_some(Palette { bits: args.bits, group: args.group });
+        let lowering =
+            MilLowering { decode, palette, ..MilLowering::for_context(context, &columns) };
         Ok(Compiler { model, context, lowering, graph, weights, tokens, pool })
     }
 
@@ -179,7 +195,7 @@ impl<'a> Compiler<'a> {
         let lowering = MilLowering { ranges, ..self.lowering.clone() };
         let mut writer = PackageWriter::create(path)?;
         let mut program = lowering.lower(&self.graph, &self.weights, &mut writer.weights)?;
-        program.metadata.description = format!("{}, in half precision", self.model.name());
+        program.metadata.description = self.model.name().to_owned();
         program.metadata.version = concat!("baton ", env!("CARGO_PKG_VERSION")).into();
         program.metadata.licence = self.model.licence().unwrap_or_default().to_owned();
         writer.finish(&program)?;
@@ -209,6 +225,10 @@ impl<'a> Compiler<'a> {
                 "states": function.states().map(tensor).collect::<Vec<_>>(),
             })
         });
+        let weights = match self.lowering.palette {
+            None => "fp16".to_owned(),
+            Some(palette) => format!("lut{}", palette.bits),
+        };
         let fingerprint = self.graph.fingerprint().iter().map(|b| format!("{b:02x}"));
         json!({
             "format": 1,
@@ -217,7 +237,8 @@ impl<'a> Compiler<'a> {
             "fingerprint": fingerprint.collect::<String>(),
             "package": PACKAGE,
             "context": self.context,
-            "weights": "fp16",
+            "weights": weights,
+            "group": self.lowering.palette.map(|palette| palette.group),
             "weight_bytes": package.weight_bytes(),
             "functions": functions.collect::<Vec<_>>(),
             "metadata": program.metadata.user,

@@ -56,6 +56,11 @@ fn a_model_becomes_a_package_that_answers_as_it_does() {
     assert_eq!(files(&folder), files(&again));
     let path = folder.to_str().unwrap();
     home.run(&["compile", &model, "-o", path]).failed(1, "exists already");
+    let small = home.path("small");
+    home.run(&["compile", &model, "-o", small.to_str().unwrap(), "-c", "64", "--bits", "4"]).ok();
+    let [whole, small] = [&folder, &small]
+        .map(|folder| Package::open(&folder.join("model.mlpackage")).unwrap().weight_bytes());
+    assert!(small * 2 < whole, "{small} of {whole} bytes");
     home.run(&["compile", &model, "-o", "x", "-c", "9999999"]).failed(2, "--context");
 }
 

@@ -108,6 +108,7 @@ fn wrong_command_lines_exit_with_2() {
         (&["tokenize", "smollm2"], "TEXT"),
         (&["compile", "smollm2"], "--output"),
         (&["compile", "smollm2", "-o", "out", "--tokens", "0"], "--tokens"),
+        (&["compile", "smollm2", "-o", "out", "--bits", "5"], "--bits"),
     ] {
         home.run(args).failed(2, part);
     }

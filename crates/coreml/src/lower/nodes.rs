@@ -5,6 +5,7 @@ use std::io::{Seek, Write};
 use baton_graph::{Activation, Gate, Linear, Node, Op, RmsNorm, Rope, RopeLayout, ValueId};
 
 use super::function::{FunctionLowering, Lowered};
+use super::weights::Weight;
 use super::{label, unsupported};
 use crate::Result;
 use crate::mil::{Arg, Value, Var};
@@ -133,10 +134,8 @@ impl<W: Write + Seek> FunctionLowering<'_, '_, '_, W> {
                     0 => name.to_owned(),
                     n => format!("{name}_{n}"),
                 };
-                let mut args = vec![(
-                    "weight",
-                    Arg::from(self.emitter.matrix(part.weight, range.clone(), on_weights)?),
-                )];
+                let weight = self.emitter.matrix(part.weight, range.clone(), on_weights)?;
+                let mut args = vec![("weight", self.weight(&name, weight)?)];
                 if let Some(bias) = &bias {
                     let bias: Vec<f32> = bias[range].iter().map(|v| v * factor).collect();
                     args.push((
@@ -158,6 +157,19 @@ impl<W: Write + Seek> FunctionLowering<'_, '_, '_, W> {
             pieces = vec![self.concat(name, &pieces, 1)?];
         }
         Ok(Lowered { pieces, factor })
+    }
+
+    /// The operand for a convolution's weight.
+    fn weight(&mut self, name: &str, weight: Weight) -> Result<Arg> {
+        match weight {
+            Weight::Dense(value) => Ok(value.into()),
+            Weight::Palettized { indices, tables } => {
+                let args = [("indices", indices.into()), ("lut", tables.into())];
+                let dense =
+                    self.b.op("constexpr_lut_to_dense", &format!("{name}_weight"), &args)?;
+                Ok((&dense).into())
+            }
+        }
     }
 
     /// Whether only operations that take a value in pieces are behind it.

@@ -1,4 +1,4 @@
-//! A model's weights in half precision, as constants of functions.
+//! A model's weights as constants of functions.
 
 use std::collections::HashMap;
 use std::io::{Seek, Write};
@@ -9,6 +9,7 @@ use baton_weights::{Tensor, Weights};
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 
+use super::palette::{Palette, palettize};
 use crate::blob::BlobWriter;
 use crate::mil::{DataType, Value};
 use crate::{Error, Problem, Result};
@@ -18,13 +19,23 @@ const AT_ONCE: usize = 1 << 20;
 /// The fewest elements that go to the weight file.
 const LEAST_BLOB: usize = 10;
 
+/// The weight of a convolution of a single point, `(rows, cols, 1, 1)`.
+#[derive(Clone, Debug)]
+pub(super) enum Weight {
+    /// In half precision.
+    Dense(Value),
+    /// An index for each, and the tables.
+    Palettized { indices: Value, tables: Value },
+}
+
 /// Writes weights on demand. What a weight has become is remembered, so that no function writes it again.
 pub(super) struct Emitter<'a, 'b, W> {
     graph: &'a Graph,
     weights: &'a Weights,
     blobs: &'b mut BlobWriter<W>,
     /// Matrices by weight, rows and factor.
-    matrices: HashMap<(WeightId, Range<usize>, u32), Value>,
+    matrices: HashMap<(WeightId, Range<usize>, u32), Weight>,
+    palette: Option<Palette>,
 }
 
 impl<'a, 'b, W: Write + Seek> Emitter<'a, 'b, W> {
@@ -33,6 +44,7 @@ impl<'a, 'b, W: Write + Seek> Emitter<'a, 'b, W> {
     pub fn new(
         graph: &'a Graph,
         weights: &'a Weights,
+        palette: Option<Palette>,
         blobs: &'b mut BlobWriter<W>,
     ) -> Result<Emitter<'a, 'b, W>> {
         for spec in graph.weights() {
@@ -42,7 +54,7 @@ impl<'a, 'b, W: Write + Seek> Emitter<'a, 'b, W> {
                 return Err(invalid(&spec.name, text));
             }
         }
-        Ok(Emitter { graph, weights, blobs, matrices: HashMap::new() })
+        Ok(Emitter { graph, weights, blobs, matrices: HashMap::new(), palette })
     }
 
     fn tensor(&self, id: WeightId) -> Result<&'a Tensor> {
@@ -54,16 +66,17 @@ impl<'a, 'b, W: Write + Seek> Emitter<'a, 'b, W> {
         Ok(self.tensor(id)?.to_f32())
     }
 
-    /// Rows of a matrix times `factor`, as the weight of a convolution of a single point.
-    pub fn matrix(&mut self, id: WeightId, rows: Range<usize>, factor: f32) -> Result<Value> {
+    /// Rows of a matrix times `factor`.
+    pub fn matrix(&mut self, id: WeightId, rows: Range<usize>, factor: f32) -> Result<Weight> {
         let key = (id, rows.clone(), factor.to_bits());
-        if let Some(value) = self.matrices.get(&key) {
-            return Ok(value.clone());
+        if let Some(weight) = self.matrices.get(&key) {
+            return Ok(weight.clone());
         }
         let tensor = self.tensor(id)?;
         let name = &self.graph.weights()[id.index()].name;
         let cols = tensor.cols();
-        let mut bytes = Vec::with_capacity(2 * rows.len() * cols);
+        let n = rows.len() * cols;
+        let (mut bytes, mut plain) = (Vec::new(), Vec::new());
         let each = (AT_ONCE / cols).max(1);
         for start in rows.clone().step_by(each) {
             let part = tensor.slice_rows(start..rows.end.min(start + each));
@@ -71,13 +84,34 @@ impl<'a, 'b, W: Write + Seek> Emitter<'a, 'b, W> {
             if factor != 1.0 {
                 values.iter_mut().for_each(|v| *v *= factor);
             }
-            bytes.extend(halves(name, &values)?);
+            let halves = halves(name, &values)?;
+            match self.palette {
+                None => bytes.extend(halves),
+                Some(_) => plain.append(&mut values),
+            }
         }
         // What was read stays in the file.
         tensor.release();
-        let value = self.blobs.add(DataType::Float16, &[rows.len(), cols, 1, 1], &bytes)?;
-        self.matrices.insert(key, value.clone());
-        Ok(value)
+        let shape = [rows.len(), cols, 1, 1];
+        // A table would be longer than what it stands for.
+        let palette = self.palette.filter(|palette| n > 2 << palette.bits);
+        let weight = match palette {
+            None => {
+                if !plain.is_empty() {
+                    bytes = halves(name, &plain)?;
+                }
+                Weight::Dense(self.blobs.add(DataType::Float16, &shape, &bytes)?)
+            }
+            Some(palette) => {
+                let found = palettize(&plain, rows.len(), palette);
+                let indices = self.blobs.add(index_type(palette.bits), &shape, &found.indices)?;
+                let tables = [found.groups, 1, 1, 1, 1 << palette.bits, 1];
+                let tables = self.numbers(name, &tables, &found.tables)?;
+                Weight::Palettized { indices, tables }
+            }
+        };
+        self.matrices.insert(key, weight.clone());
+        Ok(weight)
     }
 
     /// Numbers in a shape: in the program if they are few, else in the weight file.
@@ -88,6 +122,12 @@ impl<'a, 'b, W: Write + Seek> Emitter<'a, 'b, W> {
         }
         Ok(self.blobs.add(DataType::Float16, shape, &bytes)?)
     }
+}
+
+/// The type of indices of so many bits.
+fn index_type(bits: u8) -> DataType {
+    let name = format!("uint{bits}");
+    DataType::from_name(&name).expect("tables have 1, 2, 3, 4, 6 or 8 bits")
 }
 
 /// Numbers in half precision, little-endian.
