@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Installs what the tests need where it is missing, then checks everything.
 #
-#   scripts/test.sh            all steps but mac, clients and page, two at a time
-#   scripts/test.sh STEP...    some of them, one by one: lint test paths smoke clients page mac arm fuzz
+#   scripts/test.sh            all steps but mac, clients, page and coreml, two at a time
+#   scripts/test.sh STEP...    some of them, one by one: lint test paths smoke clients page coreml mac arm fuzz
 #
 # As root on Debian missing system packages are installed; elsewhere they are named and the step fails.
 set -euo pipefail
@@ -143,6 +143,24 @@ step_page() {
         cp $here/package-lock.json $here/node_modules/installed
     fi
     python3 tests/clients/run.py page
+}
+
+# What the compiler of Core ML packages writes, looked at with Core ML's own tools.
+step_coreml() {
+    tools
+    say "Core ML packages"
+    local here=crates/coreml/tests/golden room="$target/coreml"
+    if ! cmp --quiet $here/requirements.txt "$room/venv/requirements.txt"; then
+        rm -rf "$room/venv"
+        python3 -m venv "$room/venv"
+        "$room/venv/bin/pip" install --quiet --disable-pip-version-check -r $here/requirements.txt
+        cp $here/requirements.txt "$room/venv/"
+    fi
+    rm -rf "$room/packages"
+    mkdir -p "$room/packages"
+    cargo run --quiet --release --locked -p baton-coreml --features testing --example packages -- \
+        "$room/packages"
+    "$room/venv/bin/python" $here/check.py "$room/packages"
 }
 
 step_fuzz() {

@@ -3,8 +3,8 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    bench, cache, completions, doctor, embed, list, prefill_server, pull, rm, run, serve, show,
-    tokenize, tune,
+    bench, cache, compile, completions, doctor, embed, list, prefill_server, pull, rm, run, serve,
+    show, tokenize, tune,
 };
 
 const EXAMPLES: &str = "\
@@ -85,6 +85,9 @@ pub enum Command {
     /// Measure which unit of this machine is best at what
     #[command(after_long_help = tune::EXAMPLES)]
     Tune(tune::Args),
+    /// Write a model as a Core ML package for the Neural Engine
+    #[command(after_long_help = compile::EXAMPLES)]
+    Compile(compile::Args),
     /// Say what this machine can do, what is wrong, and what to do about it
     #[command(after_long_help = doctor::EXAMPLES)]
     Doctor(doctor::Args),
@@ -112,6 +115,7 @@ impl Command {
             Command::Tokenize(args) => tokenize::execute(&args),
             Command::Bench(args) => bench::execute(&args),
             Command::Tune(args) => tune::execute(&args),
+            Command::Compile(args) => compile::execute(&args),
             Command::Doctor(args) => doctor::execute(&args),
             Command::Completions(args) => completions::execute(&args),
         }

@@ -2,6 +2,7 @@
 
 pub mod bench;
 pub mod cache;
+pub mod compile;
 pub mod completions;
 pub mod doctor;
 pub mod embed;

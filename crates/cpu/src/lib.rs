@@ -29,4 +29,5 @@ pub use isa::{Isa, UnsupportedIsa};
 pub use matmul::{Epilogue, Expert, Matrix, MatrixError, matmul, matmul_experts, pack};
 pub use pool::Pool;
 pub use quant::{QuantizedRows, Rounding, Rows};
+pub use threads::physical_cores;
 pub use unit::{Cpu, CpuOptions};

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::thread::available_parallelism;
 
 /// Physical cores available to the process, with affinity and container quota respected.
-pub(crate) fn physical_cores() -> usize {
+pub fn physical_cores() -> usize {
     // Counts logical processors, as affinity and quota limit them.
     let allowed = available_parallelism().map_or(1, |n| n.get());
     siblings().map_or(allowed, |cores| cores.clamp(1, allowed))

@@ -2,7 +2,7 @@
 
 use crate::program::Home;
 
-const COMMANDS: [&str; 13] = [
+const COMMANDS: [&str; 14] = [
     "run",
     "serve",
     "embed",
@@ -14,6 +14,7 @@ const COMMANDS: [&str; 13] = [
     "bench",
     "tune",
     "prefill-server",
+    "compile",
     "doctor",
     "completions",
 ];
@@ -107,6 +108,8 @@ fn wrong_command_lines_exit_with_2() {
         (&["embed", "smollm2"], "no text"),
         (&["embed", "smollm2", "--dimensions", "0", "Hi"], "--dimensions"),
         (&["tokenize", "smollm2"], "TEXT"),
+        (&["compile", "smollm2"], "--output"),
+        (&["compile", "smollm2", "-o", "out", "--tokens", "0"], "--tokens"),
     ] {
         home.run(args).failed(2, part);
     }

@@ -2,6 +2,7 @@
 
 mod bench;
 mod cache;
+mod compile;
 mod doctor;
 mod embed;
 mod help;

@@ -1,0 +1,297 @@
+//! `baton compile`: a model as a Core ML package.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::Context;
+use baton_coreml::interpret::{Interpreter, Precision};
+use baton_coreml::lower::{Lowering, MilLowering, PALETTE_BITS, Palette, Ranges};
+use baton_coreml::mil::TensorType;
+use baton_coreml::{
+    Model as Program, Package, PackageExecutor, PackageWriter, Quality, calibrate, compare,
+};
+use baton_cpu::{Isa, Pool, physical_cores};
+use baton_engine::ModelText;
+use baton_graph::{Batch, Executor, Graph, Limits, Rows, SeqId, reference};
+use baton_models::{BuildOptions, Model};
+use baton_weights::Weights;
+use serde_json::{Value, json};
+
+use crate::failure::{hinted, usage};
+use crate::progress::Spinner;
+use crate::{format, models};
+
+/// Shown below the help.
+pub const EXAMPLES: &str = "\
+Examples:
+  baton compile smollm2 -o smollm2-ane              a folder with model.mlpackage and baton.json
+  baton compile ./model.gguf -o out --context 4096  for longer texts
+  baton compile smollm2 -o out --tokens 64,512      functions for chunks of 64 and of 512 tokens
+  baton compile smollm2 -o out --bits 6             weights as indices into tables of 64 values
+  baton compile smollm2 -o out --text notes.txt     calibrated and measured on a text of your own
+
+The package has a function prefill_S_hH for chunks of S tokens behind a history of up to H, decode for
+single tokens with the cache as a state, and head for logits, all over one file of weights, for iOS 18
+and macOS 15. It is written and checked on any machine; there is no Core ML needed.";
+
+/// The package in the output folder.
+const PACKAGE: &str = "model.mlpackage";
+/// What a program that uses the package must know.
+const MANIFEST: &str = "baton.json";
+/// Bits of a weight in half precision.
+const HALF: u8 = 16;
+/// Tokens of the text that are run.
+const SAMPLE: usize = 128;
+/// The context, if the model has one as long.
+const CONTEXT: usize = 2048;
+
+/// What the model is calibrated and measured on.
+const TEXT: &str = "The harbour lay still in the early light, and the boats that had come in with the night \
+    tide were tied up three deep along the wall. A man in a blue coat counted the boxes as they were \
+    lifted ashore: forty-two of herring, nine of cod, and one, at the very end, that held nothing but a \
+    brass clock packed in straw. Nobody knew whose it was. \"Leave it by the office,\" he said, \"and write \
+    the time on the slip, so that there is no question later.\" By noon the sun had burned off the haze, \
+    the prices stood in chalk on the board, and the clock, which had not been wound, showed ten past four.";
+
+/// Arguments of `baton compile`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The model
+    #[arg(value_name = "MODEL")]
+    model: String,
+    /// The folder to write, which must not exist yet
+    #[arg(long, short, value_name = "DIR")]
+    output: PathBuf,
+    /// Most tokens of a text, prompt and answer (default: what the model can, at most 2048)
+    #[arg(long, short = 'c', value_name = "N")]
+    context: Option<usize>,
+    /// Tokens of a chunk of a prompt; a list makes functions for each
+    #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "64")]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=4096))]
+    tokens: Vec<u16>,
+    /// Bits of a weight: 16 are half precision, fewer an index into a table of values
+    #[arg(long, value_name = "N", default_value_t = HALF, value_parser = bits)]
+    bits: u8,
+    /// Output channels that share a table of values; 0 for one table for each matrix
+    #[arg(long, value_name = "N", default_value_t = 16)]
+    group: usize,
+    /// Leave out the function for single tokens
+    #[arg(long)]
+    no_decode: bool,
+    /// Calibrate and measure on the beginning of this text instead of a built-in one
+    #[arg(long, value_name = "FILE")]
+    text: Option<PathBuf>,
+    /// Do not compare the package's answers with the model's
+    #[arg(long)]
+    no_quality: bool,
+    /// Threads to compute with (default: one for each core)
+    #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
+}
+
+fn bits(text: &str) -> Result<u8, String> {
+    let found = text.parse().ok().filter(|bits| *bits == HALF || PALETTE_BITS.contains(bits));
+    found.ok_or_else(|| format!("16, or one of {PALETTE_BITS:?}"))
+}
+
+/// Compiles it.
+///
+/// # Errors
+/// If the model cannot be had or has no form in Core ML, or the folder cannot be written.
+pub fn execute(args: &Args) -> anyhow::Result<()> {
+    if args.output.exists() {
+        let shown = args.output.display();
+        return Err(hinted(
+            format!("{shown} exists already"),
+            "name another folder, or remove that one",
+        ));
+    }
+    let store = models::store()?;
+    let model = models::get(&store, &models::resolve(&store, &args.model)?)?;
+    let model = Model::open(&model.path)?;
+    let trained = model.config().context_length;
+    let context = args.context.unwrap_or(trained.min(CONTEXT));
+    if context == 0 || context > trained {
+        return Err(usage(format!("--context {context}: this model has 1 to {trained}")));
+    }
+    let threads = args.threads.map_or_else(physical_cores, usize::from);
+    let pool = Arc::new(Pool::new(threads, Isa::from_env()?)?);
+    let start = Instant::now();
+    let compiler = Compiler::new(&model, context, args, pool)?;
+    // All of it lies beside its place until it is whole.
+    let parent = args.output.parent().filter(|path| !path.as_os_str().is_empty());
+    let partial = tempfile::Builder::new()
+        .prefix(".baton-compile-")
+        .tempdir_in(parent.unwrap_or(Path::new(".")))
+        .with_context(|| format!("cannot write beside {}", args.output.display()))?;
+    let ranges = compiler.ranges()?;
+    let program = compiler.write(&partial.path().join(PACKAGE), ranges)?;
+    let package = Package::open(&partial.path().join(PACKAGE))?;
+    let quality = match args.no_quality {
+        true => None,
+        false => Some(compiler.quality(&package)?),
+    };
+    let manifest = compiler.manifest(&program, &package, quality);
+    let text = serde_json::to_string_pretty(&manifest)? + "\n";
+    fs::write(partial.path().join(MANIFEST), text)?;
+    // From here on it is no longer temporary.
+    let partial = partial.keep();
+    fs::rename(&partial, &args.output)
+        .inspect_err(|_| drop(fs::remove_dir_all(&partial)))
+        .with_context(|| format!("cannot write {}", args.output.display()))?;
+    report(&args.output, &program, &package, quality, start)
+}
+
+struct Compiler<'a> {
+    model: &'a Model,
+    context: usize,
+    lowering: MilLowering,
+    graph: Graph,
+    weights: Weights,
+    /// The text to calibrate and measure on.
+    tokens: Vec<u32>,
+    pool: Arc<Pool>,
+}
+
+impl<'a> Compiler<'a> {
+    fn new(
+        model: &'a Model,
+        context: usize,
+        args: &Args,
+        pool: Arc<Pool>,
+    ) -> anyhow::Result<Compiler<'a>> {
+        let (graph, weights) = model.build(&BuildOptions { context })?;
+        let text = match &args.text {
+            Some(path) => fs::read_to_string(path)
+                .with_context(|| format!("cannot read {}", path.display()))?,
+            None => TEXT.to_owned(),
+        };
+        let mut tokens = ModelText::of(model)?.tokenizer.encode(&text, true)?;
+        tokens.truncate(SAMPLE.min(context));
+        if tokens.is_empty() {
+            return Err(usage("the text to calibrate on is empty"));
+        }
+        let mut columns: Vec<usize> =
+            args.tokens.iter().map(|&n| usize::from(n).min(context)).collect();
+        columns.sort_unstable();
+        columns.dedup();
+        let decode = (!args.no_decode).then_some(context);
+        let palette = (args.bits != HALF).then_some(Palette { bits: args.bits, group: args.group });
+        let lowering =
+            MilLowering { decode, palette, ..MilLowering::for_context(context, &columns) };
+        Ok(Compiler { model, context, lowering, graph, weights, tokens, pool })
+    }
+
+    fn ranges(&self) -> anyhow::Result<Ranges> {
+        let _spinner = Spinner::start("calibrating");
+        Ok(calibrate(&self.graph, &self.weights, &self.tokens, &self.pool)?)
+    }
+
+    fn write(&self, path: &Path, ranges: Ranges) -> anyhow::Result<Program> {
+        let _spinner = Spinner::start("writing the package");
+        let lowering = MilLowering { ranges, ..self.lowering.clone() };
+        let mut writer = PackageWriter::create(path)?;
+        let mut program = lowering.lower(&self.graph, &self.weights, &mut writer.weights)?;
+        program.metadata.description = self.model.name().to_owned();
+        program.metadata.version = concat!("baton ", env!("CARGO_PKG_VERSION")).into();
+        program.metadata.licence = self.model.licence().unwrap_or_default().to_owned();
+        writer.finish(&program)?;
+        Ok(program)
+    }
+
+    /// Runs the package with every intermediate result in half precision, and the model in single.
+    fn quality(&self, package: &Package) -> anyhow::Result<Quality> {
+        let _spinner = Spinner::start("comparing with the model");
+        let expected = reference::logits(&self.graph, &self.weights, &self.tokens)?;
+        let n = self.tokens.len();
+        let limits = Limits { context: n, kv_tokens: n, batch_tokens: n };
+        let interpreter = Interpreter::new(package, Precision::F16, self.pool.clone())?;
+        let executor =
+            PackageExecutor::new(&self.graph, &self.weights, package, interpreter, limits);
+        let batch = Batch::one(SeqId(0), self.tokens.clone(), Rows::All);
+        Ok(compare(&self.tokens, &executor?.forward(&batch)?, &expected))
+    }
+
+    fn manifest(&self, program: &Program, package: &Package, quality: Option<Quality>) -> Value {
+        let tensor = |(name, ty): (&str, &TensorType)| json!({ "name": name, "shape": ty.shape, "type": ty.dtype.name() });
+        let functions = program.program.functions.iter().map(|(name, function)| {
+            json!({
+                "name": name,
+                "inputs": function.tensor_inputs().map(tensor).collect::<Vec<_>>(),
+                "outputs": function.outputs().map(tensor).collect::<Vec<_>>(),
+                "states": function.states().map(tensor).collect::<Vec<_>>(),
+            })
+        });
+        let weights = match self.lowering.palette {
+            None => "fp16".to_owned(),
+            Some(palette) => format!("lut{}", palette.bits),
+        };
+        let fingerprint = self.graph.fingerprint().iter().map(|b| format!("{b:02x}"));
+        json!({
+            "format": 1,
+            "model": self.model.name(),
+            "architecture": self.model.architecture(),
+            "fingerprint": fingerprint.collect::<String>(),
+            "package": PACKAGE,
+            "context": self.context,
+            "weights": weights,
+            "group": self.lowering.palette.map(|palette| palette.group),
+            "weight_bytes": package.weight_bytes(),
+            "functions": functions.collect::<Vec<_>>(),
+            "metadata": program.metadata.user,
+            "quality": quality.map(|q| json!({
+                "tokens": q.rows,
+                "divergence": q.divergence,
+                "top1": q.top1,
+                "perplexity": q.perplexity,
+                "reference_perplexity": q.reference_perplexity,
+            })),
+        })
+    }
+}
+
+fn report(
+    output: &Path,
+    program: &Program,
+    package: &Package,
+    quality: Option<Quality>,
+    start: Instant,
+) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(
+        out,
+        "{}: {} of weights, in {}",
+        output.display(),
+        format::bytes(package.weight_bytes()),
+        format::time(start.elapsed())
+    )?;
+    let rows: Vec<_> = program
+        .program
+        .functions
+        .iter()
+        .map(|(name, function)| {
+            let ops = function.body.ops.iter().filter(|op| !op.is_constant()).count();
+            [name.clone(), format!("{ops} operations")]
+        })
+        .collect();
+    for line in format::table(&rows) {
+        writeln!(out, "  {line}")?;
+    }
+    if let Some(q) = quality {
+        writeln!(
+            out,
+            "over {} tokens in half precision: KL {:.5}, same likeliest token {:.1} %, perplexity {:.3} \
+             (the model's own: {:.3})",
+            q.rows,
+            q.divergence,
+            100.0 * q.top1,
+            q.perplexity,
+            q.reference_perplexity
+        )?;
+    }
+    out.flush()?;
+    Ok(())
+}

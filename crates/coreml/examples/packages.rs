@@ -1,0 +1,115 @@
+//! Writes packages of small models into a folder, each with what the interpreter computes, for
+//! `tests/golden/check.py` to look at:
+//!
+//! `cargo run --release -p baton-coreml --features testing --example packages -- FOLDER`
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use baton_coreml::interpret::{Interpreter, Precision, States, Tensor, Values};
+use baton_coreml::lower::{Lowering, MilLowering, Palette};
+use baton_coreml::mil::{DataType, Function};
+use baton_coreml::testing::example;
+use baton_coreml::{Package, PackageWriter, calibrate};
+use baton_cpu::{Isa, Pool};
+use baton_graph::testing::Random;
+use baton_models::testing::goldens;
+use baton_models::{BuildOptions, Model};
+use serde_json::{Map, Value as Json, json};
+
+type Outcome<T> = Result<T, Box<dyn Error>>;
+
+/// Checkpoints whose architectures differ most.
+const MODELS: [&str; 6] = ["llama", "qwen2", "qwen3", "gemma2", "gemma3", "phi3"];
+const CONTEXT: usize = 24;
+
+fn main() -> Outcome<()> {
+    let folder = PathBuf::from(std::env::args().nth(1).ok_or("usage: packages FOLDER")?);
+    let pool = Arc::new(Pool::new(1, Isa::detect())?);
+    let path = folder.join("example.mlpackage");
+    let mut writer = PackageWriter::create(&path)?;
+    let model = example(&mut writer.weights)?;
+    writer.finish(&model)?;
+    write_runs(&path, &pool)?;
+    // Weights in half precision, and palettized in a few ways.
+    let palettes = [(8, 0), (4, 4), (6, 16), (3, 8), (2, 4), (1, 1)];
+    let palettes = palettes.map(|(bits, group)| Some(Palette { bits, group }));
+    let plain = MODELS.map(|name| (name, None));
+    for (name, palette) in plain.into_iter().chain(palettes.map(|palette| ("llama", palette))) {
+        let golden =
+            goldens().into_iter().find(|golden| golden.name.starts_with(&format!("{name},")));
+        let golden = golden.ok_or("no such checkpoint")?;
+        let model = Model::open(&golden.path)?;
+        let (graph, weights) = model.build(&BuildOptions { context: CONTEXT })?;
+        let sample = &golden.ids[..golden.ids.len().min(CONTEXT)];
+        let lowering = MilLowering {
+            prefill: vec![(8, 0), (8, 16), (1, 16)],
+            decode: Some(CONTEXT),
+            head_piece: 100,
+            palette,
+            ranges: calibrate(&graph, &weights, sample, &pool)?,
+            ..MilLowering::default()
+        };
+        let bits = palette.map_or(String::new(), |palette| format!("-lut{}", palette.bits));
+        let path = folder.join(format!("{name}{bits}.mlpackage"));
+        let mut writer = PackageWriter::create(&path)?;
+        let model = lowering.lower(&graph, &weights, &mut writer.weights)?;
+        writer.finish(&model)?;
+        write_runs(&path, &pool)?;
+    }
+    Ok(())
+}
+
+/// Runs each function of a package once on random inputs and writes all of it beside the package.
+fn write_runs(path: &Path, pool: &Arc<Pool>) -> Outcome<()> {
+    let package = Package::open(path)?;
+    let interpreter = Interpreter::new(&package, Precision::F16, pool.clone())?;
+    let mut runs = Map::new();
+    for (name, function) in &package.model.program.functions {
+        runs.insert(name.clone(), run(&interpreter, name, function)?);
+    }
+    std::fs::write(path.with_extension("json"), serde_json::to_string(&runs)?)?;
+    Ok(())
+}
+
+fn run(interpreter: &Interpreter, name: &str, function: &Function) -> Outcome<Json> {
+    let mut random = Random::new(9);
+    let mut floats = |shape: &[usize]| {
+        let n = shape.iter().product();
+        let values = (0..n).map(|_| half::f16::from_f32(random.signed()).to_f32());
+        Tensor::floats(shape, values.collect())
+    };
+    let inputs: Vec<(&str, Tensor)> = function
+        .tensor_inputs()
+        .map(|(name, ty)| match ty.dtype {
+            DataType::Int32 => (name, Tensor::ints(&ty.shape, vec![5; ty.shape[0]])),
+            _ => (name, floats(&ty.shape)),
+        })
+        .collect();
+    let mut states = States::default();
+    function.states().for_each(|(name, ty)| states.set(name, floats(&ty.shape)));
+    let held = |states: &States| -> Map<String, Json> {
+        let state = |(name, _)| (String::from(name), json(states.get(name).expect("it was set")));
+        function.states().map(state).collect()
+    };
+    let before = held(&states);
+    let outputs = interpreter.run(name, &inputs, &mut states)?;
+    let named = |pairs: &mut dyn Iterator<Item = (&str, &Tensor)>| -> Map<String, Json> {
+        pairs.map(|(name, tensor)| (name.to_owned(), json(tensor))).collect()
+    };
+    Ok(json!({
+        "inputs": named(&mut inputs.iter().map(|(name, tensor)| (*name, tensor))),
+        "states": before,
+        "outputs": named(&mut outputs.iter().map(|(name, tensor)| (name.as_str(), tensor))),
+        "states_after": held(&states),
+    }))
+}
+
+fn json(tensor: &Tensor) -> Json {
+    match tensor.values() {
+        Values::Floats(values) => json!({ "shape": tensor.shape(), "floats": **values }),
+        Values::Ints(values) => json!({ "shape": tensor.shape(), "ints": **values }),
+        Values::Bools(values) => json!({ "shape": tensor.shape(), "bools": **values }),
+    }
+}

@@ -1,0 +1,100 @@
+//! What can go wrong with Core ML packages.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// Shorthand for results of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why a package could not be read, written, checked or run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A file could not be opened, read or written.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+    /// Writing failed.
+    #[error("cannot write weights: {0}")]
+    Write(#[from] std::io::Error),
+    /// A weight is missing or unreadable.
+    #[error(transparent)]
+    Weights(#[from] baton_weights::Error),
+    /// The bytes contradict the format: the package is cut off, damaged or hostile.
+    #[error("the package is damaged: {problem}")]
+    Malformed {
+        /// What is wrong, and where.
+        problem: String,
+    },
+    /// The package is sound, but has something that is not read or run here.
+    #[error("{what} is not supported; {instead}")]
+    Unsupported {
+        /// What it is.
+        what: String,
+        /// What to do instead.
+        instead: String,
+    },
+    /// A program breaks the rules of MIL.
+    #[error("{} in the program:{}", count(.0.len()), list(.0))]
+    Invalid(Vec<Problem>),
+    /// A text is no dump of a program.
+    #[error("line {line}: {problem}")]
+    Parse {
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A function could not be run.
+    #[error("function {function:?}, {op}: {problem}")]
+    Run {
+        /// The function.
+        function: String,
+        /// The operation, or what else is at fault.
+        op: String,
+        /// What is wrong.
+        problem: String,
+    },
+}
+
+/// One rule that a program breaks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The function and the operation in it, or what else is at fault.
+    pub place: String,
+    /// What is wrong with it.
+    pub text: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.place, self.text)
+    }
+}
+
+/// Problems that an error's text lists.
+const LISTED: usize = 10;
+
+fn count(n: usize) -> String {
+    format!("{n} {}", if n == 1 { "problem" } else { "problems" })
+}
+
+fn list(problems: &[Problem]) -> String {
+    let lines = problems.iter().take(LISTED).map(|p| format!("\n  {p}"));
+    let rest = problems.len().saturating_sub(LISTED);
+    lines.chain((rest > 0).then(|| format!("\n  and {rest} more"))).collect()
+}
+
+impl Error {
+    pub(crate) fn malformed(problem: impl Into<String>) -> Error {
+        Error::Malformed { problem: problem.into() }
+    }
+
+    pub(crate) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Error + '_ {
+        move |source| Error::Io { path: path.to_owned(), source }
+    }
+}

@@ -1,0 +1,119 @@
+//! What the caller of a package's functions computes: embeddings, tables of rotations, masks.
+
+use baton_graph::{Graph, Lookup, Rope, RopeLayout};
+use baton_weights::{Tensor as WeightTensor, Weights};
+
+use crate::Result;
+use crate::interpret::Tensor;
+use crate::lower::{Anatomy, HIDDEN};
+
+/// The inputs of a graph's functions for given tokens.
+#[derive(Debug)]
+pub(crate) struct Host {
+    pub anatomy: Anatomy,
+    /// The matrix of each embedding.
+    tables: Vec<WeightTensor>,
+    /// What embeddings are multiplied with beside their own factor.
+    factor: f32,
+}
+
+impl Host {
+    pub fn new(graph: &Graph, weights: &Weights, factor: f32) -> Result<Host> {
+        let anatomy = Anatomy::of(graph)?;
+        let table = |embedding: &crate::lower::Embedding| {
+            let name = &graph.weights()[embedding.table.index()].name;
+            Ok(weights.tensor(name)?.clone())
+        };
+        let tables = anatomy.embeddings.iter().map(table).collect::<Result<_>>()?;
+        Ok(Host { anatomy, tables, factor })
+    }
+
+    /// Rows of the embedding of tokens, which bound their ids.
+    pub fn vocab(&self) -> usize {
+        let by_token =
+            |(embedding, _): &(&crate::lower::Embedding, _)| embedding.lookup == Lookup::Token;
+        let mut tables = self.anatomy.embeddings.iter().zip(&self.tables);
+        tables.find(by_token).map_or(usize::MAX, |(_, table)| table.shape()[0])
+    }
+
+    /// Embeddings, rotations and masks of `tokens`, which begin at position `start`, for a function of
+    /// `columns` columns. The places of masks are those of `history` earlier tokens, then the columns.
+    pub fn inputs(
+        &self,
+        tokens: &[u32],
+        start: usize,
+        columns: usize,
+        history: usize,
+    ) -> Vec<(String, Tensor)> {
+        let mut inputs = Vec::new();
+        for (i, (embedding, table)) in self.anatomy.embeddings.iter().zip(&self.tables).enumerate()
+        {
+            let features = table.cols();
+            let mut values = vec![0.0; features * columns];
+            let mut row = vec![0.0; features];
+            for (column, &token) in tokens.iter().enumerate() {
+                let at = match embedding.lookup {
+                    Lookup::Token => token as usize,
+                    Lookup::Position => start + column,
+                    Lookup::Row(row) => row,
+                };
+                table.dequantize_row(at, &mut row);
+                let scale = embedding.scale * self.factor;
+                for (feature, value) in row.iter().enumerate() {
+                    values[feature * columns + column] = value * scale;
+                }
+            }
+            let tensor = Tensor::floats(&[1, features, 1, columns], values);
+            inputs.push((Anatomy::embedded(i), tensor));
+        }
+        for (i, rope) in self.anatomy.ropes.iter().enumerate() {
+            let tables = rotation(rope, start, columns);
+            inputs.extend(Anatomy::rotation(i).into_iter().zip(tables));
+        }
+        for &window in &self.anatomy.windows {
+            let places = history + columns;
+            let mut mask = vec![HIDDEN; columns * places];
+            for (column, row) in mask.chunks_exact_mut(places).enumerate() {
+                let own = start + column;
+                let first = window.map_or(0, |window| (own + 1).saturating_sub(window));
+                for (place, value) in row.iter_mut().enumerate() {
+                    // Where the token of a place stands in the sequence, if there is one.
+                    let position = match place.checked_sub(history) {
+                        Some(column) => Some(start + column),
+                        None => Some(place).filter(|&place| place < start),
+                    };
+                    if position.is_some_and(|position| (first..=own).contains(&position)) {
+                        *value = 0.0;
+                    }
+                }
+            }
+            let tensor = Tensor::floats(&[1, 1, columns, places], mask);
+            inputs.push((Anatomy::mask(window), tensor));
+        }
+        inputs
+    }
+}
+
+/// Cosines and sines `(1, 1, head_dim, columns)` of the positions from `start` on. The sines have the
+/// sign of the feature that they are multiplied for.
+fn rotation(rope: &Rope, start: usize, columns: usize) -> [Tensor; 2] {
+    let dim = rope.head_dim;
+    let mut cos = vec![1.0; dim * columns];
+    let mut sin = vec![0.0; dim * columns];
+    let pairs = rope.inv_freq.len();
+    for (i, &frequency) in rope.inv_freq.iter().enumerate() {
+        let (first, second) = match rope.layout {
+            RopeLayout::Half => (i, i + pairs),
+            RopeLayout::Interleaved => (2 * i, 2 * i + 1),
+        };
+        for column in 0..columns {
+            let angle = (start + column) as f64 * f64::from(frequency);
+            let (c, s) = (angle.cos() as f32, angle.sin() as f32);
+            for (feature, sign) in [(first, -1.0), (second, 1.0)] {
+                cos[feature * columns + column] = c * rope.magnitude;
+                sin[feature * columns + column] = sign * s * rope.magnitude;
+            }
+        }
+    }
+    [cos, sin].map(|values| Tensor::floats(&[1, 1, dim, columns], values))
+}

@@ -1,0 +1,38 @@
+//! Core ML packages without Core ML: read, written, checked and run on any machine.
+//!
+//! - [`mil`]: the language of Core ML's ML Programs, as a library.
+//! - [`Model`]: a program with the description of its functions; [`Package`]: a model with its weights,
+//!   as a folder `X.mlpackage`.
+//! - [`BlobWriter`], [`Blobs`]: weight files.
+//! - [`interpret`]: runs a package's functions on the CPU.
+//! - [`lower`]: makes functions of a model's graph; [`calibrate`] finds what keeps it in half precision.
+//! - [`CoreMl`], [`PackageExecutor`]: the compute unit that both make together; [`compare`]: how good it is.
+//!
+//! The crate speaks opset `CoreML8` (specification 9: iOS 18, macOS 15) and reads older ones as far as
+//! their operations are the same.
+#![forbid(unsafe_code)]
+
+mod blob;
+mod calibrate;
+mod error;
+mod executor;
+mod host;
+pub mod interpret;
+pub mod lower;
+pub mod mil;
+mod model;
+mod package;
+mod quality;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+mod unit;
+mod wire;
+
+pub use blob::{BlobWriter, Blobs, WEIGHT_FILE, in_memory};
+pub use calibrate::calibrate;
+pub use error::{Error, Problem, Result};
+pub use executor::PackageExecutor;
+pub use model::{Array, ArrayType, Feature, FeatureKind, FunctionDescription, Metadata, Model};
+pub use package::{Package, PackageWriter};
+pub use quality::{Quality, compare};
+pub use unit::CoreMl;

@@ -1,0 +1,230 @@
+//! A package: the folder `X.mlpackage` with a manifest, a model file and a weight file.
+
+use std::fs::{self, File};
+use std::io::BufWriter;
+use std::path::{Component, Path, PathBuf};
+
+use serde_json::{Value as Json, json};
+use sha2::{Digest, Sha256};
+
+use crate::blob::{BlobWriter, Blobs, WEIGHT_FILE};
+use crate::mil::{BlobRef, TensorType};
+use crate::model::Model;
+use crate::{Error, Problem, Result};
+
+const MANIFEST: &str = "Manifest.json";
+const DATA: &str = "Data";
+const AUTHOR: &str = "com.apple.CoreML";
+const MODEL: &str = "com.apple.CoreML/model.mlmodel";
+const WEIGHTS: &str = "com.apple.CoreML/weights";
+const WEIGHT_NAME: &str = "weight.bin";
+/// How programs name the folder of the model file.
+const MODEL_PATH: &str = "@model_path/";
+/// The largest model file that is read: the format itself ends at 2 GiB.
+const MAX_MODEL: u64 = 1 << 31;
+/// A manifest lists two things.
+const MAX_MANIFEST: u64 = 1 << 20;
+
+/// A package that was opened: its model in memory, its weights in their file.
+#[derive(Debug)]
+pub struct Package {
+    /// The model.
+    pub model: Model,
+    weights: Option<Blobs>,
+}
+
+impl Package {
+    /// Opens a package and checks all of it but the weights' values: see [`Model::verify`]. Every
+    /// tensor that the program refers to is there in its type and size.
+    ///
+    /// # Errors
+    /// If a file is missing, damaged or of a later format, or the program breaks a rule.
+    pub fn open(folder: &Path) -> Result<Package> {
+        let model_path = folder.join(DATA).join(root_model(folder)?);
+        let bytes = read(&model_path, MAX_MODEL)?;
+        let model = Model::from_bytes(&bytes)?;
+        let home = model_path.parent().expect("it lies in the package");
+        let file = weight_path(&model, home)?;
+        let weights = file.map(|path| Blobs::open(&path)).transpose()?;
+        Package::new(model, weights)
+    }
+
+    /// A package in memory, checked as [`Package::open`] does.
+    ///
+    /// # Errors
+    /// If the program breaks a rule or a weight is missing.
+    pub fn new(model: Model, weights: Option<Blobs>) -> Result<Package> {
+        model.verify()?;
+        let package = Package { model, weights };
+        for (blob, ty) in package.model.program.blobs() {
+            let ty = ty.tensor().expect("verified");
+            package.blobs(blob)?.check(blob.offset, ty)?;
+        }
+        Ok(package)
+    }
+
+    /// The data of a weight that the program refers to.
+    ///
+    /// # Errors
+    /// If it is not there.
+    pub fn weight(&self, blob: &BlobRef, ty: &TensorType) -> Result<bytes::Bytes> {
+        self.blobs(blob)?.read(blob.offset, ty)
+    }
+
+    /// Bytes of the weight file.
+    pub fn weight_bytes(&self) -> u64 {
+        self.weights.as_ref().map_or(0, Blobs::len)
+    }
+
+    fn blobs(&self, blob: &BlobRef) -> Result<&Blobs> {
+        self.weights
+            .as_ref()
+            .ok_or_else(|| Error::malformed(format!("weight file {:?} is missing", blob.file)))
+    }
+}
+
+/// Where the weight file lies that a model refers to, if it does; `home` is its own folder.
+fn weight_path(model: &Model, home: &Path) -> Result<Option<PathBuf>> {
+    let mut files: Vec<&str> = model.program.blobs().iter().map(|(b, _)| b.file.as_str()).collect();
+    files.sort_unstable();
+    files.dedup();
+    match files[..] {
+        [] => Ok(None),
+        [file] => match file.strip_prefix(MODEL_PATH).and_then(inside) {
+            Some(path) => Ok(Some(home.join(path))),
+            None => Err(Error::malformed(format!("weight file {file:?} lies outside of it"))),
+        },
+        _ => Err(Error::Unsupported {
+            what: format!("a package with {} weight files", files.len()),
+            instead: "packages with one are".into(),
+        }),
+    }
+}
+
+/// The path, if it leads nowhere but into the folder that it starts from.
+fn inside(path: &str) -> Option<&Path> {
+    let path = Path::new(path);
+    let plain = path.components().all(|part| matches!(part, Component::Normal(_)));
+    (plain && path.components().next().is_some()).then_some(path)
+}
+
+/// The path of the model file below `Data`, by the manifest.
+fn root_model(folder: &Path) -> Result<PathBuf> {
+    let path = folder.join(MANIFEST);
+    let bytes = read(&path, MAX_MANIFEST)?;
+    let wrong = |problem: &str| Error::malformed(format!("its {MANIFEST} {problem}"));
+    let manifest: Json = serde_json::from_slice(&bytes).map_err(|_| wrong("is no JSON"))?;
+    if manifest["fileFormatVersion"] != "1.0.0" {
+        return Err(wrong("is not of version 1.0.0"));
+    }
+    let root = manifest["rootModelIdentifier"].as_str().ok_or_else(|| wrong("names no model"))?;
+    let entry = &manifest["itemInfoEntries"][root];
+    let path = entry["path"].as_str().ok_or_else(|| wrong("lacks the model that it names"))?;
+    inside(path).map(Path::to_owned).ok_or_else(|| wrong("names a model outside of it"))
+}
+
+fn read(path: &Path, limit: u64) -> Result<Vec<u8>> {
+    let len = fs::metadata(path).map_err(Error::io(path))?.len();
+    if len > limit {
+        return Err(Error::malformed(format!("{} has {len} bytes", path.display())));
+    }
+    fs::read(path).map_err(Error::io(path))
+}
+
+/// Writes a package: first the weights, one by one, then the model that refers to them. What is
+/// written lies beside its place until all of it is there.
+#[derive(Debug)]
+pub struct PackageWriter {
+    target: PathBuf,
+    partial: PathBuf,
+    /// The weight file.
+    pub weights: BlobWriter<BufWriter<File>>,
+}
+
+impl PackageWriter {
+    /// Begins the package `target`, whose parent folder must exist.
+    ///
+    /// # Errors
+    /// If there is something at `target` already, or writing fails.
+    pub fn create(target: &Path) -> Result<PackageWriter> {
+        let exists = || std::io::Error::from(std::io::ErrorKind::AlreadyExists);
+        let Some(name) = target.file_name() else {
+            return Err(Error::io(target)(std::io::ErrorKind::InvalidInput.into()));
+        };
+        if target.exists() {
+            return Err(Error::io(target)(exists()));
+        }
+        let partial = target.with_file_name(format!(".{}.partial", name.to_string_lossy()));
+        if partial.exists() {
+            fs::remove_dir_all(&partial).map_err(Error::io(&partial))?;
+        }
+        let folder = partial.join(DATA).join(WEIGHTS);
+        fs::create_dir_all(&folder).map_err(Error::io(&folder))?;
+        let path = folder.join(WEIGHT_NAME);
+        let file = File::create(&path).map_err(Error::io(&path))?;
+        let weights = BlobWriter::new(BufWriter::new(file)).map_err(Error::io(&path))?;
+        Ok(PackageWriter { target: target.to_owned(), partial, weights })
+    }
+
+    /// Ends the package with the model that uses the weights. The same model and weights give the same
+    /// bytes.
+    ///
+    /// # Errors
+    /// If the program breaks a rule or writing fails; nothing is at the package's place then.
+    pub fn finish(self, model: &Model) -> Result<()> {
+        let PackageWriter { target, partial, weights } = self;
+        let result = write_rest(&partial, weights, model)
+            .and_then(|()| fs::rename(&partial, &target).map_err(Error::io(&target)));
+        if result.is_err() {
+            // What is left is of no use; that it cannot be removed changes nothing for the caller.
+            let _ = fs::remove_dir_all(&partial);
+        }
+        result
+    }
+}
+
+fn write_rest(folder: &Path, weights: BlobWriter<BufWriter<File>>, model: &Model) -> Result<()> {
+    model.verify()?;
+    let refers = !weights.is_empty();
+    if model.program.blobs().iter().any(|(blob, _)| blob.file != WEIGHT_FILE) {
+        let text = format!("it refers to other weight files than {WEIGHT_FILE}");
+        return Err(Error::Invalid(vec![Problem { place: "program".into(), text }]));
+    }
+    let path = folder.join(DATA).join(WEIGHTS).join(WEIGHT_NAME);
+    weights.finish().map_err(Error::io(&path))?;
+    let bytes = model.to_bytes();
+    let path = folder.join(DATA).join(MODEL);
+    fs::write(&path, &bytes).map_err(Error::io(&path))?;
+    let item = |name: &str, description: &str, path: &str| json!({ "author": AUTHOR, "description": description, "name": name, "path": path });
+    let mut items = vec![(
+        identifier(MODEL, &bytes),
+        item("model.mlmodel", "CoreML Model Specification", MODEL),
+    )];
+    if refers {
+        let id = identifier(WEIGHTS, &bytes);
+        items.push((id, item("weights", "CoreML Model Weights", WEIGHTS)));
+    } else {
+        let unused = folder.join(DATA).join(WEIGHTS);
+        fs::remove_dir_all(&unused).map_err(Error::io(&unused))?;
+    }
+    let root = items[0].0.clone();
+    let manifest = json!({
+        "fileFormatVersion": "1.0.0",
+        "itemInfoEntries": Json::Object(items.into_iter().collect()),
+        "rootModelIdentifier": root,
+    });
+    let text = serde_json::to_string_pretty(&manifest).expect("it is plain JSON") + "\n";
+    let path = folder.join(MANIFEST);
+    fs::write(&path, text).map_err(Error::io(&path))
+}
+
+/// A UUID (version 8 of RFC 9562) that follows from a file's name and the model.
+fn identifier(name: &str, model: &[u8]) -> String {
+    let digest = Sha256::new().chain_update(name).chain_update(model).finalize();
+    let mut bytes: [u8; 16] = digest[..16].try_into().expect("16 bytes");
+    bytes[6] = bytes[6] & 0x0f | 0x80;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02X}")).collect();
+    let parts = [0..8, 8..12, 12..16, 16..20, 20..32].map(|range| &hex[range]);
+    parts.join("-")
+}

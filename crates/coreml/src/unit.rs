@@ -1,0 +1,85 @@
+//! A compute unit: a graph as a package, run function by function.
+
+use std::sync::Arc;
+
+use baton_cpu::Pool;
+use baton_graph::{ExecError, Executor, Graph, Limits, Unit};
+use baton_weights::Weights;
+
+use crate::Error;
+use crate::blob::{Blobs, in_memory};
+use crate::calibrate::{calibrate, sample};
+use crate::executor::PackageExecutor;
+use crate::interpret::{Interpreter, Precision};
+use crate::lower::{Lowering, MilLowering, Ranges};
+use crate::package::Package;
+
+/// The name of the unit.
+pub(crate) const NAME: &str = "coreml";
+/// The unit that lowers a graph and interprets the package.
+#[derive(Clone, Debug)]
+pub struct CoreMl {
+    pool: Arc<Pool>,
+    precision: Precision,
+    chunk: usize,
+    ranges: Option<Ranges>,
+}
+
+impl CoreMl {
+    /// The unit with the CPU's threads that it computes with.
+    pub fn new(pool: Arc<Pool>) -> CoreMl {
+        CoreMl { pool, precision: Precision::F32, chunk: 64, ranges: None }
+    }
+
+    /// Computes in another precision.
+    pub fn with_precision(self, precision: Precision) -> CoreMl {
+        CoreMl { precision, ..self }
+    }
+
+    /// Evaluates prompts in chunks of another length than 64.
+    ///
+    /// # Panics
+    /// If it is 0.
+    pub fn with_chunk(self, chunk: usize) -> CoreMl {
+        assert!(chunk > 0, "chunks of no token");
+        CoreMl { chunk, ..self }
+    }
+
+    /// Keeps values within half precision by the sizes that they were [seen to have](calibrate), instead of
+    /// finding those out by running some tokens.
+    pub fn with_ranges(self, ranges: Ranges) -> CoreMl {
+        CoreMl { ranges: Some(ranges), ..self }
+    }
+
+    /// The lowering for a context: chunks and single tokens.
+    fn lowering(&self, context: usize, ranges: Ranges) -> MilLowering {
+        let mut columns = vec![1, self.chunk.min(context.max(1))];
+        columns.dedup();
+        MilLowering { ranges, ..MilLowering::for_context(context, &columns) }
+    }
+}
+
+impl Unit for CoreMl {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn compile(
+        &self,
+        graph: &Graph,
+        weights: &Weights,
+        limits: Limits,
+    ) -> std::result::Result<Box<dyn Executor>, ExecError> {
+        graph.check_limits(&limits)?;
+        let mut blobs = in_memory();
+        let ranges = match &self.ranges {
+            Some(ranges) => ranges.clone(),
+            None => calibrate(graph, weights, &sample(graph), &self.pool)?,
+        };
+        let model = self.lowering(limits.context, ranges).lower(graph, weights, &mut blobs)?;
+        let blobs = Blobs::from_bytes(blobs.finish().map_err(Error::Write)?.into_inner())?;
+        let package = Package::new(model, Some(blobs))?;
+        let interpreter = Interpreter::new(&package, self.precision, self.pool.clone())?;
+        Ok(Box::new(PackageExecutor::new(graph, weights, &package, interpreter, limits)?))
+    }
+}

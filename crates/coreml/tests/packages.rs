@@ -1,0 +1,229 @@
+//! Packages written, read back, printed, damaged.
+
+use std::path::Path;
+
+use baton_coreml::mil::{
+    BlobRef, Data, DataType, FunctionBuilder, Program, TensorType, Type, Value,
+};
+use baton_coreml::testing::example;
+use baton_coreml::{Blobs, Error, Model, Package, PackageWriter, in_memory};
+use baton_graph::testing::Random;
+
+const F16: DataType = DataType::Float16;
+
+fn write_example(path: &Path) -> Model {
+    let mut writer = PackageWriter::create(path).unwrap();
+    let model = example(&mut writer.weights).unwrap();
+    writer.finish(&model).unwrap();
+    model
+}
+
+fn files(package: &Path) -> Vec<Vec<u8>> {
+    ["Manifest.json", "Data/com.apple.CoreML/model.mlmodel"]
+        .into_iter()
+        .chain(["Data/com.apple.CoreML/weights/weight.bin"])
+        .map(|name| std::fs::read(package.join(name)).unwrap())
+        .collect()
+}
+
+#[test]
+fn a_package_reads_back_as_it_was_written_and_the_same_model_gives_the_same_bytes() {
+    let folder = tempfile::tempdir().unwrap();
+    let [a, b] = ["a.mlpackage", "b.mlpackage"].map(|name| folder.path().join(name));
+    let model = write_example(&a);
+    write_example(&b);
+    assert_eq!(files(&a), files(&b));
+    let package = Package::open(&a).unwrap();
+    assert_eq!(package.model, model);
+    let blobs = package.model.program.blobs();
+    assert_eq!(blobs.len(), 4, "two operands in each of two functions");
+    for (blob, ty) in blobs {
+        assert!(!package.weight(blob, ty.tensor().unwrap()).unwrap().is_empty());
+    }
+    assert_eq!(package.model.to_bytes(), files(&a)[1]);
+    // What is there is not written over, and no half of a package is left behind.
+    assert!(matches!(PackageWriter::create(&a), Err(Error::Io { .. })));
+    let mut broken = model.clone();
+    broken.program.functions.get_mut("decode").unwrap().body.outputs.push("nothing".into());
+    let path = folder.path().join("c.mlpackage");
+    let error = PackageWriter::create(&path).unwrap().finish(&broken).unwrap_err();
+    assert!(error.to_string().contains("not computed"), "{error}");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
+}
+
+#[test]
+fn a_package_without_weights_has_no_weight_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("plain.mlpackage");
+    let mut b = FunctionBuilder::new();
+    let x = b.input("x", TensorType::new(F16, &[2, 3]));
+    let y = b.op("relu", "y", &[("x", (&x).into())]).unwrap();
+    let functions = [("main".to_owned(), b.finish(&[y]))];
+    let program = Program { functions: functions.into(), ..Program::default() };
+    let mut model = Model::new(program, None).unwrap();
+    model.metadata.user.insert("made.by".into(), "hand".into());
+    PackageWriter::create(&path).unwrap().finish(&model).unwrap();
+    assert!(!path.join("Data/com.apple.CoreML/weights").exists());
+    assert_eq!(Package::open(&path).unwrap().model, model);
+}
+
+/// Values of every kind and type, as attributes that only say something.
+fn attributes() -> std::collections::BTreeMap<String, Value> {
+    use baton_coreml::mil::Elements;
+    let text = Value::string("say \"hi\"\\\nthen {go} = 1");
+    let floats = Elements::Floats(vec![0.1, -0.0, f32::INFINITY, f32::NAN, 1e-45]);
+    let floats = Value::tensor(DataType::Float32, &[5], floats);
+    let doubles = Elements::Doubles(vec![0.1, f64::NEG_INFINITY]);
+    let longs = Elements::Longs(vec![i64::MIN, i64::MAX]);
+    let strings = Elements::Strings(vec![String::new(), "ß, \" 😀".into()]);
+    let string_type = text.ty.clone();
+    let list = Data::List(vec![text.clone(), text.clone()]);
+    let list = Value { ty: Type::List(Box::new(string_type.clone()), Some(2)), data: list };
+    let tuple = Value {
+        ty: Type::Tuple(vec![string_type.clone(), Value::int(0).ty]),
+        data: Data::Tuple(vec![text.clone(), Value::int(-5)]),
+    };
+    let dict = Value {
+        ty: Type::Dict(Box::new(string_type), Box::new(list.ty.clone())),
+        data: Data::Dict(vec![(text.clone(), list.clone())]),
+    };
+    let blob = BlobRef { file: "@model_path/x y".into(), offset: 1 << 40 };
+    [
+        ("text", text),
+        ("floats", floats),
+        ("doubles", Value::tensor(DataType::Float64, &[2], doubles)),
+        ("longs", Value::tensor(DataType::Int64, &[1, 2], longs)),
+        ("strings", Value::tensor(DataType::String, &[2], strings)),
+        ("bools", Value::bools(&[true, false])),
+        ("bytes", Value::tensor(DataType::UInt3, &[9], Elements::Bytes(vec![0xd1, 0x58, 0x1f, 1]))),
+        ("nothing", Value::ints(&[])),
+        ("blob", Value::blob(F16, &[2, 2], blob)),
+        ("list", list),
+        ("tuple", tuple),
+        ("dict", dict),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into()
+}
+
+#[test]
+fn text_and_file_keep_values_of_every_kind() {
+    let mut model = example(&mut in_memory()).unwrap();
+    model.program.attributes = attributes();
+    let function = model.program.functions.get_mut("prefill").unwrap();
+    function.attributes = attributes();
+    function.body.attributes = attributes();
+    let inner = function.body.clone();
+    let op = &mut function.body.ops[0];
+    op.attributes.extend(attributes());
+    op.blocks = vec![inner, Default::default()];
+    let text = model.program.to_string();
+    let parsed: Program = text.parse().unwrap_or_else(|error| panic!("{error}\n{text}"));
+    // Debug output, since a NaN is not equal to itself.
+    assert_eq!(format!("{parsed:?}"), format!("{:?}", model.program));
+    assert_eq!(parsed.to_string(), text);
+    let read = Model::from_bytes(&model.to_bytes()).unwrap();
+    assert_eq!(format!("{read:?}"), format!("{model:?}"));
+}
+
+#[test]
+fn texts_that_are_no_program_name_their_line() {
+    let text = example(&mut in_memory()).unwrap().program.to_string();
+    let lines: Vec<&str> = text.lines().collect();
+    for cut in 1..lines.len() {
+        let part = lines[..cut].join("\n");
+        match part.parse::<Program>() {
+            Err(Error::Parse { line, .. }) => assert!(line <= cut, "line {line} of {cut}"),
+            other => panic!("{cut} lines: {other:?}"),
+        }
+    }
+    let deep = format!("program {{a = {}", "tuple<".repeat(100_000));
+    assert!(matches!(deep.parse::<Program>(), Err(Error::Parse { .. })));
+}
+
+/// Opens, checks and prints whatever the bytes hold; all that matters is that it ends.
+fn survive(model: &[u8], weights: &[u8]) -> bool {
+    let Ok(model) = Model::from_bytes(model) else { return false };
+    let Ok(blobs) = Blobs::from_bytes(weights.to_vec()) else { return false };
+    let text = model.program.to_string();
+    // A name that is no identifier may make the text another one, which is a problem of its own.
+    let _ = text.parse::<Program>();
+    let Ok(package) = Package::new(model, Some(blobs)) else { return false };
+    let readable =
+        |(blob, ty): (&BlobRef, &Type)| package.weight(blob, ty.tensor().unwrap()).is_ok();
+    assert!(package.model.program.blobs().into_iter().all(readable), "checked when it was opened");
+    true
+}
+
+#[test]
+fn damaged_packages_are_errors_and_never_panics() {
+    let mut writer = in_memory();
+    let model = example(&mut writer).unwrap().to_bytes();
+    let weights = writer.finish().unwrap().into_inner();
+    assert!(survive(&model, &weights));
+    for n in 0..model.len() {
+        assert!(!survive(&model[..n], &weights), "{n} bytes of the model");
+    }
+    let mut random = Random::new(7);
+    for _ in 0..4000 {
+        let (mut model, mut weights) = (model.clone(), weights.clone());
+        for _ in 0..1 + random.below(3) {
+            let at = random.below(model.len());
+            model[at] = random.bits() as u8;
+            // The header and those of the two records.
+            let at = [0, 64, 704][random.below(3)] + random.below(32);
+            weights[at] ^= (random.bits() & random.bits()) as u8;
+        }
+        survive(&model, &weights);
+    }
+    // Pieces moved, doubled and taken out.
+    for _ in 0..1000 {
+        let mut model = model.clone();
+        let (a, b) = (random.below(model.len()), random.below(model.len()));
+        let piece: Vec<u8> = model[a.min(b)..a.max(b).min(a.min(b) + 200)].to_vec();
+        let at = random.below(model.len());
+        model.splice(at..at, piece);
+        survive(&model, &weights);
+    }
+}
+
+#[test]
+fn manifests_that_lead_elsewhere_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.mlpackage");
+    write_example(&path);
+    let manifest = path.join("Manifest.json");
+    let text = std::fs::read_to_string(&manifest).unwrap();
+    let changes = [
+        ("com.apple.CoreML/model.mlmodel", "../../secret"),
+        ("com.apple.CoreML/model.mlmodel", "/etc/passwd"),
+        ("com.apple.CoreML/model.mlmodel", "com.apple.CoreML/none.mlmodel"),
+        ("com.apple.CoreML/model.mlmodel", ""),
+        ("1.0.0", "2.0.0"),
+        ("rootModelIdentifier", "root"),
+        ("{", "["),
+    ];
+    for (from, to) in changes {
+        std::fs::write(&manifest, text.replace(from, to)).unwrap();
+        assert!(Package::open(&path).is_err(), "{from} -> {to}");
+    }
+    std::fs::write(&manifest, text).unwrap();
+    Package::open(&path).unwrap();
+    std::fs::remove_file(path.join("Data/com.apple.CoreML/weights/weight.bin")).unwrap();
+    assert!(Package::open(&path).is_err(), "no weights");
+}
+
+#[test]
+fn fields_of_later_formats_are_kept_in_the_description_and_refused_in_the_program() {
+    let model = example(&mut in_memory()).unwrap();
+    let bytes = model.to_bytes();
+    // Field 3999 of the model: kept, at the end.
+    let tag = [0xfa, 0xf9, 0x01, 0x02, b'h', b'i'];
+    let extended = [&bytes[..], &tag].concat();
+    let read = Model::from_bytes(&extended).unwrap();
+    assert_eq!(read.to_bytes(), extended);
+    // A second program would be merged; here it is read instead of the first, and has field 9.
+    let program = [0xb2, 0x1f, 4, 0x08, 1, 0x48, 1];
+    let error = Model::from_bytes(&[&bytes[..], &program].concat()).unwrap_err().to_string();
+    assert!(error.contains("field 9 of a Program"), "{error}");
+}
