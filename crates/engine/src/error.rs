@@ -44,7 +44,7 @@ pub enum Error {
         /// What was asked for.
         name: String,
         /// Why not.
-        problem: &'static str,
+        problem: String,
     },
     /// The compute unit failed.
     #[error(transparent)]

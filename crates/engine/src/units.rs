@@ -2,9 +2,11 @@
 
 use std::fmt;
 use std::str::FromStr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use baton_cpu::{Cpu, CpuOptions};
+use baton_coreml::CoreMl;
+use baton_cpu::{Cpu, CpuOptions, Isa, Pool, physical_cores};
+use baton_gpu::{Gpu, GpuError, GpuUnit, Options};
 use baton_graph::reference::Reference;
 use baton_graph::{Executor, Graph, Limits, Unit};
 use baton_weights::Weights;
@@ -19,25 +21,37 @@ pub enum UnitKind {
     /// The CPU, with kernels for its instruction set.
     #[default]
     Cpu,
+    /// The GPU, through Vulkan or Metal.
+    Gpu,
+    /// The packages for the Neural Engine, run on the CPU.
+    CoreMl,
     /// The interpreter that defines what is right: very slow, for finding faults.
     Reference,
 }
 
 impl UnitKind {
     /// Every kind.
-    pub const ALL: [UnitKind; 2] = [UnitKind::Cpu, UnitKind::Reference];
+    pub const ALL: [UnitKind; 4] =
+        [UnitKind::Cpu, UnitKind::Gpu, UnitKind::CoreMl, UnitKind::Reference];
 
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             UnitKind::Cpu => "cpu",
+            UnitKind::Gpu => "gpu",
+            UnitKind::CoreMl => "coreml",
             UnitKind::Reference => "reference",
         }
     }
 
     /// The units of this machine that are meant for work.
     pub fn available() -> Vec<UnitKind> {
-        vec![UnitKind::Cpu]
+        let mut units = vec![UnitKind::Cpu];
+        // A GPU in software is the CPU, only slower: it is used if it is asked for.
+        if Gpu::is_in_hardware() {
+            units.push(UnitKind::Gpu);
+        }
+        units
     }
 
     /// The unit, made ready as `options` say.
@@ -50,6 +64,24 @@ impl UnitKind {
                 let options =
                     CpuOptions { threads, kv_type, disabled_passes, packed, ..Default::default() };
                 Ok(Box::new(Cpu::new(options)?))
+            }
+            UnitKind::Gpu => {
+                let disabled: Vec<&str> =
+                    options.disabled_passes.iter().map(String::as_str).collect();
+                match opened_gpu() {
+                    Ok(gpu) => Ok(Box::new(GpuUnit::new(gpu).without_passes(&disabled))),
+                    Err(error) => {
+                        Err(Error::NoUnit { name: self.to_string(), problem: error.to_string() })
+                    }
+                }
+            }
+            UnitKind::CoreMl => {
+                let threads = options.threads.unwrap_or_else(physical_cores);
+                let pool = Pool::new(threads, Isa::from_env()?).map_err(|error| Error::NoUnit {
+                    name: self.to_string(),
+                    problem: error.to_string(),
+                })?;
+                Ok(Box::new(CoreMl::new(Arc::new(pool))))
             }
             // It runs the graph as the architecture built it: passes are what it is to judge.
             UnitKind::Reference => Ok(Box::new(Reference)),
@@ -76,14 +108,25 @@ impl FromStr for UnitKind {
             return Ok(kind);
         }
         let problem = match name {
-            "gpu" => "this version of Baton has no unit for graphics processors",
             "ane" => {
-                "the Neural Engine is reached through Core ML, for which this version has no unit"
+                "the Neural Engine itself is not driven yet; coreml runs the same packages on the CPU"
             }
             _ => "there is no such unit",
         };
-        Err(Error::NoUnit { name: name.to_owned(), problem })
+        Err(Error::NoUnit { name: name.to_owned(), problem: problem.to_owned() })
     }
+}
+
+/// The GPU, which all models share. One that was lost or refused is looked for again.
+fn opened_gpu() -> std::result::Result<Arc<Gpu>, GpuError> {
+    static OPEN: Mutex<Weak<Gpu>> = Mutex::new(Weak::new());
+    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(gpu) = open.upgrade().filter(|gpu| gpu.check().is_ok()) {
+        return Ok(gpu);
+    }
+    let gpu = Gpu::open(&Options::from_env())?;
+    *open = Arc::downgrade(&gpu);
+    Ok(gpu)
 }
 
 /// Compiles a graph for the units that `options` name.
@@ -127,7 +170,7 @@ mod tests {
         for kind in UnitKind::ALL {
             assert_eq!(kind.to_string().parse::<UnitKind>().unwrap(), kind);
         }
-        for name in ["gpu", "ane", "tpu", ""] {
+        for name in ["ane", "tpu", ""] {
             let error = name.parse::<UnitKind>().unwrap_err().to_string();
             assert!(error.contains(&format!("{name:?}")) && error.contains("cpu"), "{error}");
         }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::GpuError;
@@ -90,6 +91,17 @@ impl Gpu {
     /// The names of the adapters of this machine, in the order of their indices.
     pub fn adapters() -> Vec<String> {
         adapters().iter().map(|adapter| describe(&adapter.get_info())).collect()
+    }
+
+    /// Whether this machine has an adapter that is no software renderer. Drivers are not even loaded
+    /// where the system shows no device for them.
+    pub fn is_in_hardware() -> bool {
+        const DEVICES: [&str; 3] = ["/dev/dri", "/dev/nvidiactl", "/dev/dxg"];
+        if cfg!(target_os = "linux") && !DEVICES.iter().any(|path| Path::new(path).exists()) {
+            return false;
+        }
+        let in_software = |info: wgpu::AdapterInfo| info.device_type == wgpu::DeviceType::Cpu;
+        adapters().iter().any(|adapter| !in_software(adapter.get_info()))
     }
 
     /// Opens an adapter with all that it offers.
