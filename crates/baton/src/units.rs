@@ -15,11 +15,11 @@ use crate::failure::hinted;
 /// The part of a command line that is about units.
 #[derive(Debug, clap::Args)]
 pub struct Units {
-    /// Unit that reads prompts: cpu, gpu, ane, or auto for the best one (see baton tune); or
+    /// Unit that reads prompts: cpu, gpu, coreml, or auto for the best one (see baton tune); or
     /// remote://HOST:PORT for a machine that runs baton prefill-server
     #[arg(long, value_name = "UNIT", default_value = "auto", value_parser = named)]
     prefill: Named,
-    /// Unit that writes answers: cpu, gpu, or auto for the best one
+    /// Unit that writes answers: cpu, gpu, coreml, or auto for the best one
     #[arg(long, value_name = "UNIT", default_value = "auto", value_parser = here)]
     decode: Named,
     /// Fewest new tokens of a prompt that one unit reads for the other (default: as many as pay)

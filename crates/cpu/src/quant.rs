@@ -34,9 +34,9 @@ const MOST_HIGH: i32 = MOST_LOW;
 /// Largest magnitude of an integer.
 const MOST: i32 = HIGH * MOST_HIGH;
 /// A block stands out if a value in it is larger than so many times the row's root mean square.
-const OUTSTANDING: f32 = 5.0;
+const OUTSTANDING: f32 = 4.0;
 /// What the largest integer without a high part stands for in such a block, likewise.
-const CALM: f32 = 2.5;
+const CALM: f32 = 2.0;
 
 /// How finely activations are rounded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

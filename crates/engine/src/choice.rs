@@ -98,6 +98,9 @@ impl UnitChoice {
             None => (estimates(&units, model, options)?, "estimated from the hardware's limits"),
         };
         let mut chosen = plan(&speeds, (self.prefill, self.decode), relay, source);
+        for unit in units.iter().filter(|unit| speeds.iter().all(|(known, _)| known != *unit)) {
+            chosen.why.push(format!("{unit}: its speed is not known; `baton tune` measures it"));
+        }
         if let Some(crossover) = self.crossover {
             chosen.relay.crossover = crossover;
             chosen.why.push(format!("handed over from {crossover} new tokens on, as asked for"));
@@ -154,8 +157,11 @@ fn estimates(units: &[UnitKind], model: &Model, options: &LoadOptions) -> Result
     let work = PassWork::of(model)?;
     let mut known = Vec::new();
     for &unit in units {
-        if let Some(roof) = roof(unit, options)? {
-            known.push((unit, estimate(unit, &roof, &work)));
+        match roof(unit, options) {
+            Ok(Some(roof)) => known.push((unit, estimate(unit, &roof, &work))),
+            Ok(None) => {}
+            // If somebody named it, loading says why it cannot be used.
+            Err(error) => tracing::warn!("{unit} is left out: {error}"),
         }
     }
     Ok(known)

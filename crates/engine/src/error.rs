@@ -39,7 +39,7 @@ pub enum Error {
     #[error(transparent)]
     Isa(#[from] baton_cpu::UnsupportedIsa),
     /// A compute unit that is not there.
-    #[error("nothing can run on {name:?}: {problem}; say cpu or auto")]
+    #[error("nothing can run on {name:?}: {problem}; say cpu, or leave the choice to auto")]
     NoUnit {
         /// What was asked for.
         name: String,

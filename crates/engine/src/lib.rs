@@ -72,5 +72,5 @@ pub use session::{GenerateOptions, Prompt, Session};
 pub use speculation::Speculate;
 pub use timeline::{Slice, Timeline, Work};
 pub use tune::{TuneOptions, tune};
-pub use units::UnitKind;
+pub use units::{UnitKind, gpus};
 pub use work::PassWork;

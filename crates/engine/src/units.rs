@@ -2,13 +2,13 @@
 
 use std::fmt;
 use std::str::FromStr;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use baton_coreml::CoreMl;
 use baton_cpu::{Cpu, CpuOptions, Isa, Pool, physical_cores};
 use baton_gpu::{Gpu, GpuError, GpuUnit, Options};
 use baton_graph::reference::Reference;
-use baton_graph::{Executor, Graph, Limits, Unit};
+use baton_graph::{Executor, Graph, KvType, Limits, Unit};
 use baton_weights::Weights;
 
 use crate::lanes::{Lane, Lanes, WatchedUnit};
@@ -46,9 +46,10 @@ impl UnitKind {
 
     /// The units of this machine that are meant for work.
     pub fn available() -> Vec<UnitKind> {
+        static GPU: OnceLock<bool> = OnceLock::new();
         let mut units = vec![UnitKind::Cpu];
         // A GPU in software is the CPU, only slower: it is used if it is asked for.
-        if Gpu::is_in_hardware() {
+        if *GPU.get_or_init(Gpu::is_in_hardware) {
             units.push(UnitKind::Gpu);
         }
         units
@@ -64,6 +65,13 @@ impl UnitKind {
                 let options =
                     CpuOptions { threads, kv_type, disabled_passes, packed, ..Default::default() };
                 Ok(Box::new(Cpu::new(options)?))
+            }
+            UnitKind::Gpu | UnitKind::CoreMl if options.kv_type != KvType::F16 => {
+                let problem = format!(
+                    "it keeps the cache in f16 only, not in {}; leave --kv-type out",
+                    options.kv_type
+                );
+                Err(Error::NoUnit { name: self.to_string(), problem })
             }
             UnitKind::Gpu => {
                 let disabled: Vec<&str> =
@@ -94,6 +102,11 @@ impl UnitKind {
     }
 }
 
+/// The names of the GPUs of this machine, software renderers included.
+pub fn gpus() -> Vec<String> {
+    Gpu::adapters()
+}
+
 impl fmt::Display for UnitKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
@@ -108,9 +121,7 @@ impl FromStr for UnitKind {
             return Ok(kind);
         }
         let problem = match name {
-            "ane" => {
-                "the Neural Engine itself is not driven yet; coreml runs the same packages on the CPU"
-            }
+            "ane" => "Core ML is not driven yet; the unit coreml runs the same packages on the CPU",
             _ => "there is no such unit",
         };
         Err(Error::NoUnit { name: name.to_owned(), problem: problem.to_owned() })

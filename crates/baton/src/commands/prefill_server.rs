@@ -41,7 +41,7 @@ pub struct Args {
     /// File with the key [default: prefill-key in BATON_HOME]; made if it is not there
     #[arg(long, value_name = "FILE", env = "BATON_PREFILL_KEY")]
     prefill_key: Option<PathBuf>,
-    /// Unit to compute on: cpu, gpu or ane (default: the best for prompts)
+    /// Unit to compute on: cpu, gpu or coreml (default: the best for prompts)
     #[arg(long, value_name = "UNIT", value_parser = units::kind)]
     unit: Option<UnitKind>,
     /// Context size in tokens

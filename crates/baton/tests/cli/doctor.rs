@@ -10,7 +10,8 @@ use crate::program::{Home, finish};
 fn it_looks_at_everything_and_creates_nothing() {
     let home = Home::new();
     let text = home.run(&["doctor"]).ok();
-    for part in ["CPU", "kernels", "threads", "Memory", "cpu: yes", "gpu: no", "neural engine: no"]
+    for part in
+        ["CPU", "kernels", "threads", "Memory", "cpu: yes", "gpu: ", "coreml: yes", "ane: no"]
     {
         assert!(text.contains(part), "{part}: {text}");
     }

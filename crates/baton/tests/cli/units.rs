@@ -19,7 +19,6 @@ fn run(home: &Home, args: &[&str]) -> crate::program::Output {
 fn units_that_are_not_there_are_refused_with_a_way_out() {
     let home = Home::new();
     for (args, part) in [
-        (["--prefill", "gpu"], "no unit for graphics processors"),
         (["--prefill", "ane"], "Core ML"),
         (["--decode", "tpu"], "say cpu or auto"),
         (["--crossover", "0"], "not in 1.."),
@@ -28,6 +27,18 @@ fn units_that_are_not_there_are_refused_with_a_way_out() {
         home.run(&[&["serve"], &args[..]].concat()).failed(2, part);
     }
     run(&home, &["--trace", "no/such/folder/t.json"]).failed(1, "cannot write the trace");
+}
+
+#[test]
+fn a_gpu_that_is_not_there_is_an_error_that_names_what_there_is() {
+    let home = Home::new();
+    let args = ["run", &home.model(), PROMPT, "--decode", "gpu"];
+    let mut command = home.command(&args);
+    command.env("BATON_GPU", "a card that nobody has").stdin(Stdio::null());
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "{said}");
+    assert!(said.contains("no GPU") && said.contains("a card that nobody has"), "{said}");
 }
 
 #[test]
@@ -119,7 +130,7 @@ fn what_was_measured_is_kept_and_used() {
     let output = run(&home, &named);
     assert!(output.stderr.contains("is not used"), "{output:?}");
     assert_eq!(output.ok(), format!("{ANSWER}\n"));
-    home.run(&["tune", &model, "--units", "gpu"]).failed(2, "graphics");
+    home.run(&["tune", &model, "--units", "quantum"]).failed(2, "no such unit");
 }
 
 /// A prefill server that ends with the test.

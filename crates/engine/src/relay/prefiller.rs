@@ -86,7 +86,7 @@ impl Prefiller {
         let (wake, end) = (Arc::clone(&waker), Arc::clone(&ending));
         let thread = thread::Builder::new().name("baton-prefill".into());
         let thread = thread
-            .spawn(move || work(executor, &inbox, &outbox, &wake, &end))
+            .spawn(move || work(executor, &inbox, outbox, &wake, &end))
             .map_err(|error| ExecError::Invalid(format!("cannot start a thread: {error}")))?;
         let (orders, thread) = (Some(orders), Some(thread));
         Ok(Prefiller { orders, outcomes, limits, usage, waker, ending, thread })
@@ -149,10 +149,13 @@ impl Drop for Prefiller {
 fn work(
     mut executor: Box<dyn Executor>,
     inbox: &Receiver<Order>,
-    outbox: &Sender<Outcome>,
+    outbox: Sender<Outcome>,
     waker: &SharedWaker,
     ending: &AtomicBool,
 ) {
+    let end = WakeAtEnd(Some(outbox.clone()), Arc::clone(waker));
+    drop(outbox);
+    let outbox = || end.0.as_ref();
     while let Ok(order) = inbox.recv() {
         if ending.load(Ordering::Relaxed) {
             return;
@@ -160,14 +163,29 @@ fn work(
         let Some((ticket, block)) = carry_out(&mut *executor, order) else { continue };
         let (held, usage) = (executor.len(ticket.seq), executor.usage());
         let Ticket { id, seq, .. } = ticket;
-        if outbox.send(Outcome { id, seq, block, held, usage }).is_err() {
+        let outcome = Outcome { id, seq, block, held, usage };
+        if outbox().is_none_or(|outbox| outbox.send(outcome).is_err()) {
             return;
         }
-        // Called without the lock, so that it may ask for another to be called.
-        let wake = waker.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some(wake) = wake {
-            wake();
-        }
+        call(waker);
+    }
+}
+
+fn call(waker: &SharedWaker) {
+    // Called without the lock, so that it may ask for another to be called.
+    let wake = waker.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    if let Some(wake) = wake {
+        wake();
+    }
+}
+
+/// Who waits is woken also if the thread ends by a panic, and then finds it gone.
+struct WakeAtEnd(Option<Sender<Outcome>>, SharedWaker);
+
+impl Drop for WakeAtEnd {
+    fn drop(&mut self) {
+        self.0 = None;
+        call(&self.1);
     }
 }
 

@@ -3,6 +3,7 @@
 use std::process::Command;
 
 use baton_cpu::{Isa, isa};
+use baton_engine::gpus;
 use sysinfo::{CpuRefreshKind, RefreshKind};
 
 use super::report::{Cpu, Memory, Problem, System, Unit};
@@ -89,10 +90,9 @@ fn features() -> Vec<&'static str> {
 
 /// Compute units, and whether this version can use them.
 pub fn units(cpu: &Cpu) -> Vec<Unit> {
-    let not_yet = |name, what: &str| Unit {
-        name,
-        available: false,
-        note: format!("this version of Baton cannot use {what} yet"),
+    let gpu = match &gpus()[..] {
+        [] => Unit { name: "gpu", available: false, note: "no adapter for Vulkan or Metal".into() },
+        found => Unit { name: "gpu", available: true, note: found.join("; ") },
     };
     let note = match &cpu.kernels {
         Some(kernels) => format!("{kernels} kernels on {} threads", cpu.threads),
@@ -100,7 +100,12 @@ pub fn units(cpu: &Cpu) -> Vec<Unit> {
     };
     vec![
         Unit { name: "cpu", available: cpu.kernels.is_some(), note },
-        not_yet("gpu", "a GPU"),
-        not_yet("neural engine", "the Neural Engine"),
+        gpu,
+        Unit { name: "coreml", available: true, note: "Core ML packages, run on the CPU".into() },
+        Unit {
+            name: "ane",
+            available: false,
+            note: "this version of Baton does not drive the Neural Engine yet".into(),
+        },
     ]
 }
