@@ -88,7 +88,7 @@ def run_peer(options, model, threads, setting):
 
 
 def run_ours(options, model, threads):
-    command = [options.ours, model, "--threads", str(threads), "--reps", "1"]
+    command = [options.ours, model, "--threads", str(threads), "--reps", "1", "--context", "0"]
     for name in ("prefill", "decode", "context"):
         command += [f"--{name}", str(getattr(options, name))]
     output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
