@@ -120,7 +120,12 @@ impl Profiles {
         path: &Path,
         fingerprint: &[u8; 32],
     ) -> std::result::Result<Option<Profile>, String> {
-        let file = match File::open(path) {
+        // What is no file might never end, or never begin.
+        let opened = path.metadata().and_then(|found| match found.is_file() {
+            true => File::open(path),
+            false => Err(io::Error::other("it is no file")),
+        });
+        let file = match opened {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error.to_string()),

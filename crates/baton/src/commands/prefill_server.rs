@@ -127,7 +127,11 @@ fn key(path: &Path) -> anyhow::Result<Key> {
         // Nobody else is to read it.
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        writeln!(options.open(path)?, "{}", key.to_hex())
+        let mut file = options.open(path)?;
+        writeln!(file, "{}", key.to_hex()).inspect_err(|_| {
+            // Part of a key would be in the way of the next start.
+            let _ = std::fs::remove_file(path);
+        })
     };
     written().with_context(|| format!("cannot write the key to {}", path.display()))?;
     eprintln_quietly(format_args!("made a key in {}", path.display()));
