@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use baton_coreml::interpret::{Interpreter, Precision, Tensor};
-use baton_coreml::mil::{DataType, FunctionBuilder, Program, TensorType, Value};
+use baton_coreml::mil::{
+    Arg, DataType, Elements, FunctionBuilder, Program, TensorType, Value, Var,
+};
 use baton_coreml::testing::example;
 use baton_coreml::{Blobs, Error, Model, Package, in_memory};
 use baton_cpu::{Isa, Pool};
@@ -88,6 +90,86 @@ fn calls_that_do_not_fit_are_errors_that_name_what_does_not() {
     fails("decode", &[("x", token(0)), position(0)], "this state does not hold");
     let mut fresh = interpreter.states("decode").unwrap();
     interpreter.run("decode", &[("x", token(0)), position(0)], &mut fresh).unwrap();
+}
+
+fn package(b: FunctionBuilder, results: &[Var]) -> baton_coreml::Result<Package> {
+    let functions = [("main".to_owned(), b.finish(results))];
+    let program = Program { functions: functions.into(), ..Program::default() };
+    Package::new(Model::new(program, None)?, None)
+}
+
+/// An update of one row of a tensor of (3, 2), at a place that is computed.
+fn update(stride: &[i32]) -> baton_coreml::Result<Package> {
+    let mut b = FunctionBuilder::new();
+    let x = b.input("x", TensorType::new(F16, &[3, 2]));
+    let row = b.input("row", TensorType::new(F16, &[2]));
+    let begin = b.input("begin", TensorType::new(DataType::Int32, &[2]));
+    let end = Value::ints(&[0, 2]);
+    let squeeze = Value::bools(&[true, false]);
+    let place = [("begin", (&begin).into()), ("end", end.into())];
+    let options = [("stride", Value::ints(stride).into()), ("squeeze_mask", squeeze.into())];
+    let tensors = [("x", (&x).into()), ("update", (&row).into())];
+    let y = b.op("slice_update", "y", &[&tensors[..], &place[..], &options[..]].concat())?;
+    package(b, &[y])
+}
+
+#[test]
+fn updates_at_computed_places_outside_of_a_tensor_are_errors() {
+    let interpreter = Interpreter::new(&update(&[1, 1]).unwrap(), Precision::F32, pool()).unwrap();
+    let run = |begin: i32| {
+        let x = Tensor::floats(&[3, 2], vec![0.0; 6]);
+        let row = Tensor::floats(&[2], vec![1.0, 2.0]);
+        let begin = Tensor::ints(&[2], vec![begin, 0]);
+        let inputs = [("x", x), ("row", row), ("begin", begin)];
+        interpreter.run("main", &inputs, &mut interpreter.states("main").unwrap())
+    };
+    for (begin, at) in [(0, 0), (2, 4), (-1, 4)] {
+        let y = &run(begin).unwrap()["y"];
+        assert_eq!(y.as_floats().unwrap()[at..at + 2], [1.0, 2.0]);
+    }
+    for begin in [3, 4, i32::MAX] {
+        let error = run(begin).unwrap_err().to_string();
+        assert!(error.contains("slice_update y") && error.contains("begin"), "{error}");
+    }
+    for stride in [&[1][..], &[], &[1, 1, 1], &[1, 0]] {
+        let error = update(stride).unwrap_err().to_string();
+        assert!(error.contains("stride"), "{error}");
+    }
+}
+
+#[test]
+fn what_has_no_elements_to_work_with_is_refused_before_it_runs() {
+    let refused = |kind: &str, shape: &[usize], args: &[(&str, Arg)], text: &str| {
+        let mut b = FunctionBuilder::new();
+        let x = b.input("x", TensorType::new(F16, shape));
+        let error = b.op(kind, "y", &[&[("x", (&x).into())], args].concat()).unwrap_err();
+        assert!(error.to_string().contains(text), "{error}");
+    };
+    let axes = |axis| [("axes", Arg::from(Value::ints(&[axis])))];
+    for kind in ["reduce_sum", "reduce_mean", "reduce_max"] {
+        refused(kind, &[2, 0], &axes(0), "empty");
+        refused(kind, &[2, 0], &axes(1), "empty");
+    }
+    refused("reduce_argmax", &[2, 0], &[("axis", 1.into())], "empty");
+    let nothing = Value::tensor(DataType::Float16, &[0], Elements::Bytes(Vec::new()));
+    let pad = ("pad", Value::ints(&[1, 1]).into());
+    refused("pad", &[2], &[pad, ("constant_val", nothing.clone().into())], "constant_val");
+    let mut b = FunctionBuilder::new();
+    let args = [("shape", Value::ints(&[2]).into()), ("value", nothing.into())];
+    let error = b.op("fill", "y", &args).unwrap_err().to_string();
+    assert!(error.contains("value"), "{error}");
+}
+
+#[test]
+fn inputs_and_states_too_large_to_hold_are_refused_even_if_a_dimension_is_empty() {
+    for shape in [&[1 << 20, 1 << 20][..], &[1 << 40, 0], &[usize::MAX, 2]] {
+        let mut b = FunctionBuilder::new();
+        b.state("held", TensorType::new(F16, shape));
+        let x = b.input("x", TensorType::new(F16, &[2]));
+        let y = b.op("relu", "y", &[("x", (&x).into())]).unwrap();
+        let error = package(b, &[y]).unwrap_err().to_string();
+        assert!(error.contains("more than"), "{error}");
+    }
 }
 
 #[test]

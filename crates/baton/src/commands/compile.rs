@@ -1,7 +1,7 @@
 //! `baton compile`: a model as a Core ML package.
 
-use std::fs;
-use std::io::{self, Write};
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -47,6 +47,9 @@ const HALF: u8 = 16;
 const SAMPLE: usize = 128;
 /// The context, if the model has one as long.
 const CONTEXT: usize = 2048;
+
+/// Most bytes of a text that are read: many times what [`SAMPLE`] tokens take.
+const MOST_TEXT: usize = 64 << 10;
 
 /// What the model is calibrated and measured on.
 const TEXT: &str = "The harbour lay still in the early light, and the boats that had come in with the night \
@@ -123,9 +126,7 @@ pub fn execute(args: &Args) -> anyhow::Result<()> {
     let compiler = Compiler::new(&model, context, args, pool)?;
     // All of it lies beside its place until it is whole.
     let parent = args.output.parent().filter(|path| !path.as_os_str().is_empty());
-    let partial = tempfile::Builder::new()
-        .prefix(".baton-compile-")
-        .tempdir_in(parent.unwrap_or(Path::new(".")))
+    let partial = partial_folder(parent.unwrap_or(Path::new(".")))
         .with_context(|| format!("cannot write beside {}", args.output.display()))?;
     let ranges = compiler.ranges()?;
     let program = compiler.write(&partial.path().join(PACKAGE), ranges)?;
@@ -143,6 +144,40 @@ pub fn execute(args: &Args) -> anyhow::Result<()> {
         .inspect_err(|_| drop(fs::remove_dir_all(&partial)))
         .with_context(|| format!("cannot write {}", args.output.display()))?;
     report(&args.output, &program, &package, quality, start)
+}
+
+/// A folder that becomes the output, with the permissions that a folder made at once would have.
+fn partial_folder(parent: &Path) -> io::Result<tempfile::TempDir> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".baton-compile-");
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        // What the umask leaves of them; otherwise they would be those of something private.
+        builder.permissions(fs::Permissions::from_mode(0o777));
+    }
+    builder.tempdir_in(parent)
+}
+
+/// The text that a file begins with, at most [`MOST_TEXT`] bytes of it.
+fn beginning(path: &Path) -> anyhow::Result<String> {
+    let mut bytes = Vec::new();
+    File::open(path)
+        .and_then(|file| file.take(MOST_TEXT as u64 + 1).read_to_end(&mut bytes))
+        .with_context(|| format!("cannot read {}", path.display()))?;
+    if bytes.len() > MOST_TEXT {
+        bytes.truncate(MOST_TEXT);
+        // The last character may be cut in two.
+        if let Err(error) = std::str::from_utf8(&bytes)
+            && error.error_len().is_none()
+        {
+            bytes.truncate(error.valid_up_to());
+        }
+    }
+    String::from_utf8(bytes).map_err(|_| {
+        let problem = format!("{} is no UTF-8 text", path.display());
+        hinted(problem, "convert it first, as with iconv")
+    })
 }
 
 struct Compiler<'a> {
@@ -165,8 +200,7 @@ impl<'a> Compiler<'a> {
     ) -> anyhow::Result<Compiler<'a>> {
         let (graph, weights) = model.build(&BuildOptions { context })?;
         let text = match &args.text {
-            Some(path) => fs::read_to_string(path)
-                .with_context(|| format!("cannot read {}", path.display()))?,
+            Some(path) => beginning(path)?,
             None => TEXT.to_owned(),
         };
         let mut tokens = ModelText::of(model)?.tokenizer.encode(&text, true)?;
@@ -294,4 +328,45 @@ fn report(
     }
     out.flush()?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_read_up_to_a_character_near_its_bound() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("text");
+        let read = |bytes: &[u8]| {
+            fs::write(&path, bytes).unwrap();
+            beginning(&path)
+        };
+        assert_eq!(read("grüße".as_bytes()).unwrap(), "grüße");
+        // 64 KiB are no multiple of three bytes.
+        let long = "\u{20ac}".repeat(MOST_TEXT);
+        assert_eq!(read(long.as_bytes()).unwrap(), long[..MOST_TEXT / 3 * 3]);
+        let exact = "a".repeat(MOST_TEXT);
+        assert_eq!(read(exact.as_bytes()).unwrap(), exact);
+        // What ends in half a character by itself is no text, nor is one with other bytes in it.
+        for bytes in [&b"gr\xc3"[..], b"\xff\xfe", &[b"\xff".as_slice(), long.as_bytes()].concat()]
+        {
+            let error = read(bytes).unwrap_err().to_string();
+            assert!(error.contains("is no UTF-8 text"), "{error}");
+        }
+        let error = beginning(&folder.path().join("none")).unwrap_err().to_string();
+        assert!(error.contains("cannot read"), "{error}");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn the_folder_has_the_permissions_of_one_made_at_once() {
+        use std::os::unix::fs::PermissionsExt;
+        let parent = tempfile::tempdir().unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode();
+        let plain = parent.path().join("plain");
+        fs::create_dir(&plain).unwrap();
+        let folder = partial_folder(parent.path()).unwrap();
+        assert_eq!(mode(folder.path()), mode(&plain));
+    }
 }

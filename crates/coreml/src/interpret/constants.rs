@@ -74,6 +74,9 @@ impl Constant {
         let matrix = self.matrix.get_or_init(|| {
             let (&rows, rest) = self.ty.shape.split_first()?;
             let cols = rest.iter().product();
+            if rows == 0 || cols == 0 {
+                return None;
+            }
             let (dtype, bytes) = match (&self.content, self.ty.dtype) {
                 (Content::Bytes(bytes), DataType::Float16) => (DType::F16, bytes.clone()),
                 (Content::Bytes(bytes), DataType::Float32) => (DType::F32, bytes.clone()),
@@ -220,6 +223,9 @@ fn unpack(bytes: &[u8], bits: usize, n: usize) -> impl Iterator<Item = u8> {
 
 /// For each element of `shape` in order, which element of the coarser `blocks` covers it.
 fn covering(shape: &[usize], blocks: &[usize]) -> Vec<usize> {
+    if shape.contains(&0) {
+        return Vec::new();
+    }
     let mut covering = vec![0];
     let steps = strides(blocks);
     for (i, &dim) in shape.iter().enumerate() {

@@ -131,6 +131,9 @@ fn gathered<T: Element>(x: Tensor, shape: &[usize], from: usize, steps: &[isize]
 }
 
 fn tiled<T: Element>(x: Tensor, shape: &[usize]) -> Tensor {
+    if shape.contains(&0) {
+        return Tensor::moved(shape, Vec::<T>::new());
+    }
     let own = x.shape().to_vec();
     let steps = strides(&own);
     let values = T::unwrap(x).expect("the caller looked");
@@ -165,13 +168,19 @@ fn place(call: &Call<'_>, shape: &[usize]) -> Outcome<Vec<SliceRange>> {
     let stride = call.ints("stride")?.unwrap_or_else(|| vec![1; rank]);
     let masks = [call.bools("begin_mask", rank)?, call.bools("end_mask", rank)?];
     let squeeze = call.bools("squeeze_mask", rank)?;
+    if [&begin, &end, &stride].iter().any(|list| list.len() != rank) {
+        return Err(format!("begin {begin:?}, end {end:?}, stride {stride:?} in {shape:?}"));
+    }
     (0..rank)
         .map(|i| {
             let from = (!masks[0][i]).then_some(begin[i]);
             let to = (!masks[1][i]).then_some(end[i]);
             match squeeze[i] {
                 // A dimension that is taken out is one position of it.
-                true => Ok(SliceRange { len: 1, ..slice_range(shape[i], from, None, 1)? }),
+                true => match slice_range(shape[i], from, None, 1)? {
+                    SliceRange { len: 0, .. } => Err(format!("begin {begin:?} in {shape:?}")),
+                    range => Ok(SliceRange { len: 1, ..range }),
+                },
                 false => slice_range(shape[i], from, to, stride[i]),
             }
         })
@@ -246,7 +255,10 @@ fn padded<T: Element>(
     shape: &[usize],
 ) -> Outcome<Tensor> {
     let value = match value {
-        Some(value) => T::unwrap(value).ok_or("constant_val has another type")?[0],
+        Some(value) => {
+            let values = T::unwrap(value).ok_or("constant_val has another type")?;
+            values.first().copied().ok_or("constant_val is empty")?
+        }
         None => T::default(),
     };
     let whole = Tensor::moved(shape, vec![value; shape.iter().product()]);

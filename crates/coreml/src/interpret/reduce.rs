@@ -20,6 +20,9 @@ pub(super) fn reduce(call: &mut Call<'_>) -> Outcome<Tensor> {
         }
         None => (0..shape.len()).collect(),
     };
+    if shape.contains(&0) {
+        return Err(format!("nothing to reduce in {shape:?}"));
+    }
     let whole: usize = axes.iter().map(|&axis| shape[axis]).product();
     let values = x.into_floats().ok_or("x has no floating-point numbers")?;
     let mut values: Vec<f64> = values.into_iter().map(f64::from).collect();

@@ -218,8 +218,11 @@ pub(super) fn strides(shape: &[usize]) -> Vec<usize> {
 }
 
 /// Calls `f` with the position of each element of `shape` but for the last dimension, in a space where
-/// dimension `i` advances by `steps[i]`.
+/// dimension `i` advances by `steps[i]`. A shape without elements has no row to visit.
 pub(super) fn each_row(shape: &[usize], steps: &[Vec<isize>], mut f: impl FnMut(&[isize])) {
+    if shape.contains(&0) {
+        return;
+    }
     let outer = &shape[..shape.len().saturating_sub(1)];
     let mut index = vec![0usize; outer.len()];
     let mut at = vec![0isize; steps.len()];
@@ -250,6 +253,7 @@ mod tests {
         let mut rows = 0;
         each_row(&[], &[], |_| rows += 1);
         each_row(&[0, 4], &[], |_| rows += 10);
+        each_row(&[4, 0], &[], |_| rows += 10);
         assert_eq!(rows, 1);
     }
 

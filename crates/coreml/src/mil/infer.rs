@@ -145,10 +145,21 @@ impl<'a> Args<'a, '_> {
         Ok(TensorType { dtype: x.dtype, shape: shapes::broadcast(&x.shape, &y.shape)? })
     }
 
+    /// One number of any type, if it is given.
+    fn single(&self, name: &str) -> Inferred<Option<TensorType>> {
+        match self.optional(name)?.map(|operand| operand.ty) {
+            Some(ty) if ty.elements() != Some(1) => Err(format!("{name} is {ty}, no single value")),
+            ty => Ok(ty),
+        }
+    }
+
     /// Integers that are known.
     fn ints(&self, name: &str) -> Inferred<Option<Vec<i64>>> {
         let Some(operand) = self.optional(name)? else { return Ok(None) };
         match operand.value.and_then(Value::as_ints) {
+            Some(values) if operand.ty.elements() != Some(values.len()) => {
+                Err(format!("{name} is {} of {} values", operand.ty, values.len()))
+            }
             Some(values) => Ok(Some(values.iter().map(|&v| i64::from(v)).collect())),
             None => Err(format!("{name} is no constant of int32")),
         }

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::infer::shapes::bounded;
 use super::infer::{Operand, infer};
 use super::program::{Binding, Block, Function, Op, Program};
 use super::signatures::{Kind, Signature};
@@ -101,8 +102,17 @@ impl<'a> Check<'a, '_> {
         if !is_identifier(name) {
             self.report(name, "its name is no identifier");
         }
+        self.size(name, ty);
         if self.scope.insert(name, Known { ty, value, constant }).is_some() {
             self.report(name, "it is defined twice");
+        }
+    }
+
+    fn size(&mut self, place: &str, ty: &Type) {
+        if let Type::Tensor(ty) | Type::State(ty) = ty
+            && let Err(text) = bounded(ty.clone())
+        {
+            self.report(place, text);
         }
     }
 
@@ -149,6 +159,7 @@ impl<'a> Check<'a, '_> {
     }
 
     fn value(&mut self, place: &str, value: &Value) {
+        self.size(place, &value.ty);
         match (&value.data, &value.ty) {
             (Data::Tensor(elements), Type::Tensor(ty)) if !elements.fits(ty) => {
                 self.report(place, format!("a constant of {ty} has other elements"));

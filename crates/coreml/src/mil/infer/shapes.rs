@@ -49,8 +49,8 @@ impl Args<'_, '_> {
         let mut x = self.tensor("x")?;
         let all: Vec<usize> = (0..x.shape.len()).collect();
         let axes = self.axes("axes", x.shape.len())?.unwrap_or(all);
-        if axes.iter().any(|&axis| x.shape[axis] == 0) {
-            return Err(format!("dimensions {axes:?} of {x} are empty"));
+        if x.shape.contains(&0) {
+            return Err(format!("x is {x}, which is empty"));
         }
         drop_axes(&mut x, &axes, self.flag("keep_dims", false)?);
         Ok(x)
@@ -59,6 +59,9 @@ impl Args<'_, '_> {
     pub(super) fn argmax(&self) -> Inferred<TensorType> {
         let mut x = self.tensor("x")?;
         let axis = self.axis("axis", Some(-1), x.shape.len())?;
+        if x.shape[axis] == 0 {
+            return Err(format!("dimension {axis} of {x} is empty"));
+        }
         drop_axes(&mut x, &[axis], self.flag("keep_dims", false)?);
         x.dtype = self.dtype("output_dtype", Some(DataType::Int32))?;
         Ok(x)
@@ -191,6 +194,7 @@ impl Args<'_, '_> {
             return Err(format!("query is {query}, key is {key}, value is {value}"));
         }
         let scores = [&query.shape[..rank - 1], &[key.shape[rank - 2]]].concat();
+        let scores = bounded(TensorType { dtype: query.dtype, shape: scores })?.shape;
         if let Some(mask) = self.optional("attn_mask")? {
             let known = mask.ty.dtype == query.dtype || mask.ty.dtype == DataType::Bool;
             if !known || broadcast(&scores, &mask.ty.shape)? != scores {
@@ -316,7 +320,7 @@ impl Args<'_, '_> {
     pub(super) fn fill(&self) -> Inferred<TensorType> {
         let shape = self.needed_ints("shape")?;
         let dim = |&d: &i64| usize::try_from(d).map_err(|_| format!("shape {shape:?}"));
-        let dtype = self.optional("value")?.map_or(DataType::Float32, |value| value.ty.dtype);
+        let dtype = self.single("value")?.map_or(DataType::Float32, |value| value.dtype);
         bounded(TensorType { dtype, shape: shape.iter().map(dim).collect::<Inferred<_>>()? })
     }
 
@@ -383,10 +387,12 @@ fn drop_axes(ty: &mut TensorType, axes: &[usize], keep: bool) {
 /// Most elements of a result: more than any decoder's, and what a few hostile numbers may ask for.
 const MAX_ELEMENTS: usize = 1 << 31;
 
-/// Refuses types of more elements than any decoder has, before anything is allocated.
-pub(super) fn bounded(ty: TensorType) -> Inferred<TensorType> {
-    match ty.elements().filter(|&n| n <= MAX_ELEMENTS) {
+/// Refuses types of more elements than any decoder has, before anything is allocated. An empty
+/// dimension counts as 1: it does not make up for others, over which operations go all the same.
+pub(crate) fn bounded(ty: TensorType) -> Inferred<TensorType> {
+    let n = ty.shape.iter().try_fold(1usize, |n, &dim| n.checked_mul(dim.max(1)));
+    match n.filter(|&n| n <= MAX_ELEMENTS) {
         Some(_) => Ok(ty),
-        None => Err(format!("a result of {ty}, more than {MAX_ELEMENTS} elements")),
+        None => Err(format!("a tensor of {ty}, more than {MAX_ELEMENTS} elements")),
     }
 }

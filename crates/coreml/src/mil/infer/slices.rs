@@ -69,6 +69,7 @@ impl Args<'_, '_> {
         if self.text("mode")?.unwrap_or("constant") != "constant" {
             return Err("only padding with a constant is known".into());
         }
+        self.single("constant_val")?;
         let padded = pad.len() / 2;
         if pad.len() % 2 != 0 || padded > x.shape.len() || pad.iter().any(|&p| p < 0) {
             return Err(format!("pad {pad:?} for {x}"));
@@ -141,6 +142,11 @@ impl Args<'_, '_> {
         }
         for name in ["begin_mask", "end_mask", "squeeze_mask"] {
             self.bools(name, rank)?;
+        }
+        if let Some(stride) = self.ints("stride")?
+            && (stride.len() != rank || stride.contains(&0))
+        {
+            return Err(format!("stride {stride:?} for {x}"));
         }
         if update.dtype != x.dtype {
             return Err(format!("update is {update} for {x}"));
