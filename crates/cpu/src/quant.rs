@@ -3,7 +3,7 @@
 //! Rounding all activations to 8 bits costs more accuracy than 4-bit weights leave, but nearly all of
 //! that is lost in the few blocks that stand out of their row: their step is large because of one or
 //! two values, and the rest of the block is rounded with it. There the step is that of the rest, and
-//! what a value that stands out has beyond 8 bits is kept in a list of [`Outlier`]s, which kernels go
+//! what a value that stands out has beyond 8 bits is kept in a list of outliers, which kernels go
 //! through when they are done with the blocks.
 //!
 //! Where 8 bits are too few for all, a row is kept as two: itself rounded, and what that left over.
