@@ -20,7 +20,7 @@ fn units_that_are_not_there_are_refused_with_a_way_out() {
     let home = Home::new();
     for (args, part) in [
         (["--prefill", "ane"], "Core ML"),
-        (["--decode", "tpu"], "say cpu or auto"),
+        (["--decode", "tpu"], "say cpu"),
         (["--crossover", "0"], "not in 1.."),
     ] {
         run(&home, &args).failed(2, part);
