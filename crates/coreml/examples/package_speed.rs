@@ -1,6 +1,6 @@
 //! How fast the interpreter runs each function of a package:
 //!
-//! `cargo run --release -p baton-coreml --example speed -- X.mlpackage`
+//! `cargo run --release -p baton-coreml --example package_speed -- X.mlpackage`
 
 use std::error::Error;
 use std::path::Path;
