@@ -75,6 +75,15 @@ pub fn resolve(store: &Store, text: &str) -> anyhow::Result<Reference> {
     store.resolve(text).map_err(explain)
 }
 
+/// The files of the model of that name, or of the default one.
+///
+/// # Errors
+/// As [`resolve`] and [`get`].
+pub fn named_or_default(store: &Store, name: Option<&str>) -> anyhow::Result<LocalModel> {
+    let name = name.unwrap_or(store.catalog().default_model());
+    get(store, &resolve(store, name)?)
+}
+
 /// The model's files; fetches them if they are not here, and shows how that goes.
 ///
 /// # Errors

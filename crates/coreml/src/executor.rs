@@ -292,11 +292,7 @@ impl Executor for PackageExecutor {
         seq: SeqId,
         range: Range<usize>,
     ) -> std::result::Result<KvBlock, ExecError> {
-        if range.start > range.end || range.end > self.len(seq) {
-            let text = format!("sequence {seq} holds {} tokens, not {range:?}", self.len(seq));
-            return Err(ExecError::Invalid(text));
-        }
-        let mut block = KvBlock::zeros(&self.graph, range.len())?;
+        let mut block = KvBlock::for_range(&self.graph, seq, self.len(seq), &range)?;
         let (each, width, heads) = (self.per_position(), block.head_dim, block.kv_heads);
         for (token, position) in range.enumerate() {
             let page = self.page(seq, position);
@@ -317,11 +313,7 @@ impl Executor for PackageExecutor {
         block: &KvBlock,
     ) -> std::result::Result<(), ExecError> {
         block.check(&self.graph)?;
-        let len = self.len(seq);
-        if at != len {
-            let text = format!("a block for position {at} of a sequence of {len} tokens");
-            return Err(ExecError::Invalid(text));
-        }
+        KvBlock::check_position(at, self.len(seq))?;
         self.pager.append(&[(seq, block.tokens)])?;
         let (each, width, heads) = (self.per_position(), block.head_dim, block.kv_heads);
         for token in 0..block.tokens {

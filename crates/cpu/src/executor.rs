@@ -200,12 +200,7 @@ impl Executor for CpuExecutor {
     }
 
     fn export_kv(&self, seq: SeqId, range: Range<usize>) -> Result<KvBlock, ExecError> {
-        let held = self.len(seq);
-        if range.start > range.end || range.end > held {
-            let text = format!("sequence {seq} holds {held} tokens, not {range:?}");
-            return Err(ExecError::Invalid(text));
-        }
-        let mut block = KvBlock::zeros(&self.graph, range.len())?;
+        let mut block = KvBlock::for_range(&self.graph, seq, self.len(seq), &range)?;
         for (page, inside, token) in pieces(&range) {
             self.kv.export(self.pager.table(seq)[page], inside, &mut block, token);
         }
@@ -214,11 +209,7 @@ impl Executor for CpuExecutor {
 
     fn import_kv(&mut self, seq: SeqId, at: usize, block: &KvBlock) -> Result<(), ExecError> {
         block.check(&self.graph)?;
-        let len = self.len(seq);
-        if at != len {
-            let text = format!("a block for position {at} of a sequence of {len} tokens");
-            return Err(ExecError::Invalid(text));
-        }
+        KvBlock::check_position(at, self.len(seq))?;
         let copies = self.pager.append(&[(seq, block.tokens)])?;
         copies.into_iter().for_each(|copy| self.kv.copy(copy));
         for (page, inside, token) in pieces(&(at..at + block.tokens)) {

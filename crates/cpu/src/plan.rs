@@ -25,24 +25,7 @@ use crate::pages::Floats;
 use crate::pool::Pool;
 use crate::quant::Rounding;
 
-/// Columns `offset..offset + cols` of a matrix in the arena whose rows are `stride` apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct View {
-    /// While lowering the number of the value's root, afterwards that of its memory slot.
-    pub(crate) slot: usize,
-    pub(crate) stride: usize,
-    pub(crate) offset: usize,
-    pub(crate) cols: usize,
-}
-
-/// How many rows a step has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Height {
-    /// One for each new token.
-    Tokens,
-    /// One for each row of logits.
-    Wanted,
-}
+pub(crate) use baton_graph::{Height, View};
 
 /// An operation on single rows. One whose input is its output works in place; else the two lie in
 /// different slots.

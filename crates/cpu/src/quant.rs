@@ -29,10 +29,8 @@ const CHUNKS: usize = BLOCK / CHUNK;
 pub(crate) const PART: usize = 64;
 /// Largest magnitude of an integer without a high part, so of any low part.
 pub(crate) const MOST_LOW: i32 = 127;
-/// Largest magnitude of a high part, less than what fits, so that kernels may add two products of it.
-const MOST_HIGH: i32 = MOST_LOW;
-/// Largest magnitude of an integer.
-const MOST: i32 = HIGH * MOST_HIGH;
+/// Largest magnitude of an integer: high parts are no larger than low ones.
+const MOST: i32 = HIGH * MOST_LOW;
 /// A block stands out if a value in it is larger than so many times the row's root mean square.
 const OUTSTANDING: f32 = 4.0;
 /// What the largest integer without a high part stands for in such a block, likewise.
@@ -45,6 +43,16 @@ pub enum Rounding {
     Coarse,
     /// To 15 bits or so.
     Fine,
+}
+
+impl Rounding {
+    /// How many quantized rows stand for one.
+    fn passes(self) -> usize {
+        match self {
+            Rounding::Coarse => 1,
+            Rounding::Fine => 2,
+        }
+    }
 }
 
 /// A block of a quantized row: a cache line, so that a kernel follows one stream for each token.
@@ -170,7 +178,7 @@ impl QuantizedRows {
         assert!(cols > 0 && x.len().is_multiple_of(cols), "{} values in rows of {cols}", x.len());
         assert!(cols.is_multiple_of(BLOCK), "rows of {cols} are no multiple of {BLOCK}");
         self.cols = cols;
-        self.passes = if rounding == Rounding::Fine { 2 } else { 1 };
+        self.passes = rounding.passes();
         let (rows, blocks) = (x.len() / cols, cols / BLOCK);
         let quantized = self.passes * rows;
         self.blocks.resize(quantized * blocks, Block::ZERO);
@@ -202,8 +210,13 @@ impl QuantizedRows {
 
     /// Parts of a row.
     pub(crate) fn parts(&self) -> usize {
-        self.cols.div_ceil(PART * BLOCK)
+        parts(self.cols)
     }
+}
+
+/// Parts of a row of so many columns.
+fn parts(cols: usize) -> usize {
+    cols.div_ceil(PART * BLOCK)
 }
 
 /// Where consecutive rows are put.
@@ -248,8 +261,7 @@ fn each_row(
     calm: impl Fn(&[f32; BLOCK], f32, &mut Block) -> bool,
 ) {
     let Room { blocks, outliers, counts } = out;
-    let passes = if rounding == Rounding::Fine { 2 } else { 1 };
-    let parts = cols.div_ceil(PART * BLOCK);
+    let (passes, parts) = (rounding.passes(), parts(cols));
     let rows = x.chunks_exact(cols).zip(blocks.chunks_exact_mut(passes * cols / BLOCK));
     let lists = outliers.chunks_exact_mut(passes * cols / CHUNK);
     for (((row, blocks), outliers), counts) in

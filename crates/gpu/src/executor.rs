@@ -215,23 +215,14 @@ impl Executor for GpuExecutor {
     }
 
     fn export_kv(&self, seq: SeqId, range: Range<usize>) -> Result<KvBlock, ExecError> {
-        let held = self.len(seq);
-        if range.start > range.end || range.end > held {
-            let text = format!("sequence {seq} holds {held} tokens, not {range:?}");
-            return Err(ExecError::Invalid(text));
-        }
-        let mut block = KvBlock::zeros(&self.graph, range.len())?;
+        let mut block = KvBlock::for_range(&self.graph, seq, self.len(seq), &range)?;
         self.caches.export(self.pager.table(seq), range, &mut block)?;
         Ok(block)
     }
 
     fn import_kv(&mut self, seq: SeqId, at: usize, block: &KvBlock) -> Result<(), ExecError> {
         block.check(&self.graph)?;
-        let len = self.len(seq);
-        if at != len {
-            let text = format!("a block for position {at} of a sequence of {len} tokens");
-            return Err(ExecError::Invalid(text));
-        }
+        KvBlock::check_position(at, self.len(seq))?;
         let copies = self.pager.append(&[(seq, block.tokens)])?;
         let table = self.pager.table(seq);
         let result = self.copy_pages(&copies).and_then(|()| self.caches.import(table, at, block));

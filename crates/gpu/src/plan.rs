@@ -23,26 +23,8 @@ use baton_weights::{Tensor, Weights};
 
 use crate::MixtureWeights;
 
+pub(crate) use baton_graph::{Height, View};
 pub(crate) use weights::Resolved;
-
-/// Columns `offset..offset + cols` of a matrix whose rows are `stride` apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct View {
-    /// While lowering the number of the value's root, afterwards that of its buffer.
-    pub(crate) slot: usize,
-    pub(crate) stride: usize,
-    pub(crate) offset: usize,
-    pub(crate) cols: usize,
-}
-
-/// How many rows a step has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Height {
-    /// One for each new token.
-    Tokens,
-    /// One for each row of logits.
-    Wanted,
-}
 
 /// RMS or layer norm of runs of features.
 #[derive(Debug)]

@@ -11,10 +11,12 @@
 //! | 56 | 2·n | keys after rotation, f16, `(layers, kv_heads, tokens, head_dim)` |
 //! | 56 + 2·n | 2·n | values, f16, the same shape |
 
+use std::ops::Range;
+
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 
-use crate::{ExecError, Graph, StateSpec};
+use crate::{ExecError, Graph, SeqId, StateSpec};
 
 const MAGIC: &[u8; 8] = b"BATONKV1";
 const HEADER: usize = 56;
@@ -67,6 +69,35 @@ impl KvBlock {
             keys: zeros.clone(),
             values: zeros,
         })
+    }
+
+    /// A block of zeros for positions `range` of a sequence that holds `held` tokens.
+    ///
+    /// # Errors
+    /// If it does not hold them, and as [`KvBlock::zeros`].
+    pub fn for_range(
+        graph: &Graph,
+        seq: SeqId,
+        held: usize,
+        range: &Range<usize>,
+    ) -> Result<Self, ExecError> {
+        if range.start > range.end || range.end > held {
+            let text = format!("sequence {seq} holds {held} tokens, not {range:?}");
+            return Err(ExecError::Invalid(text));
+        }
+        KvBlock::zeros(graph, range.len())
+    }
+
+    /// Checks that a block for position `at` comes right behind the `len` tokens of a sequence.
+    ///
+    /// # Errors
+    /// If it does not.
+    pub fn check_position(at: usize, len: usize) -> Result<(), ExecError> {
+        if at == len {
+            return Ok(());
+        }
+        let text = format!("a block for position {at} of a sequence of {len} tokens");
+        Err(ExecError::Invalid(text))
     }
 
     /// Index in `keys` and `values` of the first feature of a head's token.

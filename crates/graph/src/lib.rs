@@ -39,6 +39,6 @@ pub use op::{
     Rope, RopeLayout, Routing, Scope,
 };
 pub use pager::{PageCopy, PageId, Pager};
-pub use slots::{Life, share_slots};
+pub use slots::{Height, Life, View, share_slots};
 pub use timing::Timing;
 pub use types::{Dim, Elem, StateId, Type, ValueId, WeightId};

@@ -307,11 +307,7 @@ impl Executor for Interpreter {
     }
 
     fn export_kv(&self, seq: SeqId, range: Range<usize>) -> Result<KvBlock, ExecError> {
-        if range.start > range.end || range.end > self.len(seq) {
-            let text = format!("sequence {seq} holds {} tokens, not {range:?}", self.len(seq));
-            return Err(ExecError::Invalid(text));
-        }
-        let mut block = KvBlock::zeros(&self.graph, range.len())?;
+        let mut block = KvBlock::for_range(&self.graph, seq, self.len(seq), &range)?;
         let Some(sequence) = self.sequences.get(&seq) else { return Ok(block) };
         let dim = block.head_dim;
         for (layer, cached) in sequence.layers.iter().enumerate() {
@@ -332,10 +328,7 @@ impl Executor for Interpreter {
     fn import_kv(&mut self, seq: SeqId, at: usize, block: &KvBlock) -> Result<(), ExecError> {
         block.check(&self.graph)?;
         let len = self.len(seq);
-        if at != len {
-            let text = format!("a block for position {at} of a sequence of {len} tokens");
-            return Err(ExecError::Invalid(text));
-        }
+        KvBlock::check_position(at, len)?;
         let (new, context) = (block.tokens, self.limits.context);
         if len + new > context {
             return Err(ExecError::ContextFull { seq, len, new, context });

@@ -1,4 +1,28 @@
-//! Memory for the values of a pass: those that do not live at the same time share a slot.
+//! Memory for the values of a pass, and where in it they are: those that do not live at the same time
+//! share a slot.
+
+/// Columns `offset..offset + cols` of a matrix whose rows are `stride` apart: where a unit's plan finds a
+/// value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct View {
+    /// While lowering the number of the value's root, afterwards that of its slot.
+    pub slot: usize,
+    /// Elements from a row to the next.
+    pub stride: usize,
+    /// The first column.
+    pub offset: usize,
+    /// Number of columns.
+    pub cols: usize,
+}
+
+/// How many rows a step of a plan has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Height {
+    /// One for each new token.
+    Tokens,
+    /// One for each row of logits.
+    Wanted,
+}
 
 /// How long a value is needed, and what memory it needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

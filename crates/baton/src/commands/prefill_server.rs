@@ -68,8 +68,7 @@ pub struct Args {
 pub fn execute(args: &Args) -> anyhow::Result<()> {
     let store = models::store()?;
     models::warn_if_unusable(&store)?;
-    let name = args.model.as_deref().unwrap_or(store.catalog().default_model());
-    let local = models::get(&store, &models::resolve(&store, name)?)?;
+    let local = models::named_or_default(&store, args.model.as_deref())?;
     let key = key(&args.prefill_key.clone().unwrap_or_else(|| units::key_path(&store)))?;
     let model = Model::open(&local.path)?;
     if model.is_embedding() {

@@ -76,11 +76,7 @@ impl State {
         at: usize,
         block: &KvBlock,
     ) -> Result<(), ExecError> {
-        let len = self.len(seq);
-        if at != len {
-            let text = format!("a block for position {at} of a sequence of {len} tokens");
-            return Err(ExecError::Invalid(text));
-        }
+        KvBlock::check_position(at, self.len(seq))?;
         self.settle(seq)?;
         self.decode.import_kv(seq, at, block)?;
         self.touch(seq).held += block.tokens;
