@@ -32,8 +32,8 @@ pub(crate) const MOST_LOW: i32 = 127;
 /// Largest magnitude of an integer: high parts are no larger than low ones.
 const MOST: i32 = HIGH * MOST_LOW;
 /// A block stands out if a value in it is larger than so many times the row's root mean square.
-const OUTSTANDING: f32 = 4.0;
-/// What the largest integer without a high part stands for in such a block, likewise.
+const OUTSTANDING: f32 = 5.0;
+/// The least that the largest integer without a high part stands for in such a block, likewise.
 const CALM: f32 = 2.0;
 
 /// How finely activations are rounded.
@@ -334,8 +334,9 @@ fn nearest(v: f32) -> i32 {
 }
 
 /// Rounds to the nearest multiple of the block's scale, which maps the largest value to [`MOST_LOW`], or
-/// [`CALM`] times the row's `size` if the block stands out; then it returns the integers, of which low
-/// bytes may not be all there is. No integer is beyond [`MOST`].
+/// if the block stands out of a row of that `size`, the largest value outside of the chunk with the
+/// largest, so that hardly ever more than one chunk becomes an outlier; then it returns the integers, of
+/// which low bytes may not be all there is. No integer is beyond [`MOST`].
 ///
 /// Its loops are as plain as they are, and do not check for overflow, so that they become vector
 /// instructions: closures handed to functions of arrays would not get the instruction set of where
@@ -355,7 +356,8 @@ fn quantize_block(x: &[f32; BLOCK], size: f32, out: &mut Block) -> Option<[i32; 
         return None;
     }
     let stands_out = most > OUTSTANDING * size;
-    let coarse = if stands_out { CALM * size } else { most } / MOST_LOW as f32;
+    let usual = if stands_out { second(x).clamp(CALM * size, OUTSTANDING * size) } else { most };
+    let coarse = usual / MOST_LOW as f32;
     // What is too small to be divided by counts as zero.
     let scale = if most > 1e-34 { coarse.max(most / MOST as f32) } else { 0.0 };
     let inverse = if most > 1e-34 { 1.0 / scale } else { 0.0 };
@@ -370,6 +372,18 @@ fn quantize_block(x: &[f32; BLOCK], size: f32, out: &mut Block) -> Option<[i32; 
     out.set_low(&integers);
     out.describe(scale, sums);
     stands_out.then_some(integers)
+}
+
+/// The second largest of the chunks' largest magnitudes.
+#[inline(always)]
+fn second(x: &[f32; BLOCK]) -> f32 {
+    let (mut first, mut second) = (0.0f32, 0.0f32);
+    for chunk in x.as_chunks::<CHUNK>().0 {
+        let most = chunk[0].abs().max(chunk[1].abs()).max(chunk[2].abs().max(chunk[3].abs()));
+        second = second.max(most.min(first));
+        first = first.max(most);
+    }
+    second
 }
 
 /// Takes the high parts out of a chunk, if it has any.
