@@ -74,7 +74,7 @@ impl CpuExecutor {
             angles: angles.collect::<Result<_, _>>()?,
             moe: MoeBuffers::new(&plan, &limits)?,
             timing: Timing::from_env(&plan.labels),
-            kv: KvPages::new(graph, kv_type, pager.pages()),
+            kv: KvPages::new(graph, kv_type, pager.pages())?,
             plan,
             pool,
             limits,
@@ -171,7 +171,7 @@ impl Executor for CpuExecutor {
         let copies = self.pager.append_batch(batch)?;
         copies.into_iter().for_each(|copy| self.kv.copy(copy));
         self.spans.set(batch, &self.pager);
-        self.kv.allocate(&self.spans.pages);
+        self.kv.mark(&self.spans.pages);
         let rows: Vec<_> = self.spans.origins.clone();
         self.arena.logits = vec![0.0; rows.len() * self.plan.vocab];
         self.run();

@@ -1,4 +1,4 @@
-//! KV storage: pages of keys and values of all layers, allocated when first used.
+//! KV storage: pages of keys and values of all layers, whose memory is taken when they are first used.
 //!
 //! In a page each layer and key-value head has one run of [`PAGE`] tokens. Values lie token by
 //! token, `(PAGE, stride)`, `stride` being `head_dim` rounded up to whole pairs of vectors. Keys lie
@@ -9,12 +9,13 @@ pub(crate) mod quant;
 
 use std::ops::Range;
 
-use baton_graph::{Graph, KvBlock, KvType, PageCopy, PageId, StateSpec};
+use baton_graph::{ExecError, Graph, KvBlock, KvType, PageCopy, PageId, StateSpec};
 use half::f16;
 use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
 
 use crate::disjoint::Disjoint;
 use crate::isa::Isa;
+use crate::pages::Numbers;
 use crate::simd::{Kernel, Simd, dispatch};
 use quant::Order;
 
@@ -71,13 +72,18 @@ pub(crate) struct HeadPage<'a> {
 pub(crate) struct KvPages {
     layers: Vec<LayerLayout>,
     page_len: usize,
-    /// Empty until used.
-    pages: Vec<Box<[u16]>>,
+    /// Page after page.
+    memory: Numbers<u16>,
+    /// Which pages have been used.
+    used: Vec<bool>,
 }
 
 impl KvPages {
     /// Storage for `pages` pages of a graph's state, kept as `kind`.
-    pub(crate) fn new(graph: &Graph, kind: KvType, pages: usize) -> Self {
+    ///
+    /// # Errors
+    /// If there are not even addresses for it.
+    pub(crate) fn new(graph: &Graph, kind: KvType, pages: usize) -> Result<Self, ExecError> {
         let mut start = 0;
         let mut layers = Vec::new();
         for state in graph.states() {
@@ -90,7 +96,14 @@ impl KvPages {
             start += kv_heads * layer.head_len();
             layers.push(layer);
         }
-        KvPages { layers, page_len: start, pages: vec![Box::default(); pages] }
+        let memory = start.checked_mul(pages).and_then(|len| Numbers::zeroed(len).ok());
+        let memory = memory.ok_or_else(|| {
+            let tokens = pages.saturating_mul(PAGE);
+            ExecError::Invalid(format!(
+                "no memory for a cache of {tokens} tokens; lower the context"
+            ))
+        })?;
+        Ok(KvPages { layers, page_len: start, memory, used: vec![false; pages] })
     }
 
     /// Layout of layer `layer`.
@@ -98,40 +111,42 @@ impl KvPages {
         self.layers[layer]
     }
 
-    /// Bytes allocated.
+    /// Bytes of the pages that have been used.
     pub(crate) fn bytes(&self) -> usize {
-        2 * self.pages.iter().map(|page| page.len()).sum::<usize>()
+        2 * self.page_len * self.used.iter().filter(|&&used| used).count()
     }
 
-    /// Makes sure that the memory of these pages exists.
-    pub(crate) fn allocate(&mut self, pages: &[PageId]) {
+    /// Where a page lies.
+    fn place(&self, page: PageId) -> Range<usize> {
+        let page = page.0 as usize;
+        page * self.page_len..(page + 1) * self.page_len
+    }
+
+    /// Notes that these pages are used from now on.
+    pub(crate) fn mark(&mut self, pages: &[PageId]) {
         for page in pages {
-            let page = &mut self.pages[page.0 as usize];
-            if page.is_empty() {
-                *page = vec![0; self.page_len].into_boxed_slice();
-            }
+            self.used[page.0 as usize] = true;
         }
     }
 
-    /// Copies the first tokens of a page.
+    /// Copies a page.
     pub(crate) fn copy(&mut self, copy: PageCopy) {
-        self.allocate(&[copy.to]);
-        let [from, to] = [copy.from.0 as usize, copy.to.0 as usize];
-        let [from, to] = self.pages.get_disjoint_mut([from, to]).expect("a copy has two pages");
-        to.copy_from_slice(from);
+        self.mark(&[copy.to]);
+        let (from, to) = (self.place(copy.from), self.place(copy.to));
+        self.memory.copy_within(from, to.start);
     }
 
     /// One head of one layer in a page.
     #[inline]
     pub(crate) fn head(&self, page: PageId, layer: &LayerLayout, head: usize) -> HeadPage<'_> {
-        let all = &self.pages[page.0 as usize][layer.head(head)];
+        let all = &self.memory[self.place(page)][layer.head(head)];
         let (keys, values) = all.split_at(layer.lens()[0]);
         HeadPage { keys, values }
     }
 
     /// The pages, to be written by several threads.
     pub(crate) fn share(&mut self) -> SharedPages<'_> {
-        SharedPages { pages: Disjoint::new(&mut self.pages) }
+        SharedPages { page_len: self.page_len, memory: Disjoint::new(&mut self.memory) }
     }
 
     /// Copies positions out to a block: its token `token`, and as many more as the range has,
@@ -180,10 +195,11 @@ impl KvPages {
         block: &KvBlock,
         token: usize,
     ) {
-        self.allocate(&[page]);
+        self.mark(&[page]);
+        let place = self.place(page);
         for (index, layer) in self.layers.iter().enumerate() {
             for head in 0..layer.kv_heads {
-                let to = &mut self.pages[page.0 as usize][layer.head(head)];
+                let to = &mut self.memory[place.clone()][layer.head(head)];
                 let (keys, values) = to.split_at_mut(layer.lens()[0]);
                 for (i, at) in range.clone().enumerate() {
                     let from = block.offset(index, head, token + i);
@@ -209,7 +225,8 @@ impl KvPages {
 
 /// Pages that several threads write, each its own.
 pub(crate) struct SharedPages<'a> {
-    pages: Disjoint<'a, Box<[u16]>>,
+    page_len: usize,
+    memory: Disjoint<'a, u16>,
 }
 
 /// Rows of new keys and values: row `r` starts at `r * stride`.
@@ -235,9 +252,9 @@ impl SharedPages<'_> {
         rows: Range<usize>,
         new: &NewRows<'_>,
     ) {
-        let page = page.0 as usize;
+        let start = page.0 as usize * self.page_len;
         // SAFETY: the caller's promise.
-        let page = &mut unsafe { self.pages.part(page..page + 1) }[0];
+        let page = unsafe { self.memory.part(start..start + self.page_len) };
         assert!(at + rows.len() <= PAGE);
         for head in 0..layer.kv_heads {
             let (keys, values) = page[layer.head(head)].split_at_mut(layer.lens()[0]);

@@ -1,21 +1,23 @@
 //! Memory in large pages, wherever the system has them. Decoding reads all weights for every token, and
-//! reads small pages at little more than half the speed; prefill writes results a column at a time, so
+//! reads small pages at little more than half the speed, as well as all keys and values; prefill writes results a column at a time, so
 //! that each row of a batch would be in a small page of its own.
 
 use std::fs::File;
 use std::io;
+use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
-use memmap2::{Mmap, MmapMut};
+use memmap2::{Mmap, MmapMut, MmapOptions};
 
 use crate::pool::Pool;
 
-/// Zeroed memory that belongs to no file.
+/// Zeroed memory that belongs to no file. What is not touched is not taken, nor counted by systems that
+/// promise no more memory than they have.
 ///
 /// # Errors
 /// If there is no such memory.
 pub(crate) fn zeroed(len: usize) -> io::Result<MmapMut> {
-    let memory = MmapMut::map_anon(len.max(1))?;
+    let memory = MmapOptions::new().len(len.max(1)).no_reserve_swap().map_anon()?;
     #[cfg(target_os = "linux")]
     {
         // Without them all is well too.
@@ -24,37 +26,58 @@ pub(crate) fn zeroed(len: usize) -> io::Result<MmapMut> {
     Ok(memory)
 }
 
-/// Zeroed floats, the first on a cache line, so that threads that write neighbouring parts of a row do
-/// not write to the same line. Memory is taken when they are touched.
-#[derive(Debug, Default)]
-pub(crate) struct Floats(Option<MmapMut>);
+/// Numbers of which any bits are one.
+///
+/// # Safety
+/// They are so, zero is all zeros, and no larger than a cache line.
+pub(crate) unsafe trait Number: Copy {}
 
-impl Floats {
+// SAFETY: any bits are a float.
+unsafe impl Number for f32 {}
+// SAFETY: any bits are an integer.
+unsafe impl Number for u16 {}
+
+/// Zeroed numbers, the first on a cache line, so that threads that write neighbouring parts of a row do
+/// not write to the same line. Memory is taken when they are touched.
+#[derive(Debug)]
+pub(crate) struct Numbers<T>(Option<MmapMut>, PhantomData<T>);
+
+pub(crate) type Floats = Numbers<f32>;
+
+impl<T> Default for Numbers<T> {
+    fn default() -> Self {
+        Numbers(None, PhantomData)
+    }
+}
+
+impl<T: Number> Numbers<T> {
     /// `len` of them.
     ///
     /// # Errors
     /// If there is no such memory.
-    pub(crate) fn zeroed(len: usize) -> io::Result<Floats> {
-        let bytes = len.checked_mul(4).ok_or(io::ErrorKind::OutOfMemory)?;
-        if bytes == 0 { Ok(Floats::default()) } else { Ok(Floats(Some(zeroed(bytes)?))) }
+    pub(crate) fn zeroed(len: usize) -> io::Result<Self> {
+        let bytes = len.checked_mul(size_of::<T>()).ok_or(io::ErrorKind::OutOfMemory)?;
+        let memory = if bytes == 0 { None } else { Some(zeroed(bytes)?) };
+        Ok(Numbers(memory, PhantomData))
     }
 }
 
-impl Deref for Floats {
-    type Target = [f32];
+impl<T: Number> Deref for Numbers<T> {
+    type Target = [T];
 
-    fn deref(&self) -> &[f32] {
+    fn deref(&self) -> &[T] {
         let Some(memory) = &self.0 else { return &[] };
-        // SAFETY: mappings are aligned to pages, and any bits are floats.
-        unsafe { std::slice::from_raw_parts(memory.as_ptr().cast(), memory.len() / 4) }
+        // SAFETY: mappings are aligned to pages, and any bits are numbers.
+        unsafe { std::slice::from_raw_parts(memory.as_ptr().cast(), memory.len() / size_of::<T>()) }
     }
 }
 
-impl DerefMut for Floats {
-    fn deref_mut(&mut self) -> &mut [f32] {
+impl<T: Number> DerefMut for Numbers<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
         let Some(memory) = &mut self.0 else { return &mut [] };
+        let len = memory.len() / size_of::<T>();
         // SAFETY: as above; they are borrowed with the result.
-        unsafe { std::slice::from_raw_parts_mut(memory.as_mut_ptr().cast(), memory.len() / 4) }
+        unsafe { std::slice::from_raw_parts_mut(memory.as_mut_ptr().cast(), len) }
     }
 }
 

@@ -49,6 +49,13 @@ pub(crate) trait Simd: Copy {
     /// Greatest of the elements.
     fn greatest(self, a: Self::V) -> f32;
 
+    /// Asks for what is at `at`, which may be nothing, to be brought into the caches. Where there is no
+    /// such instruction nothing happens.
+    #[inline(always)]
+    fn prefetch(self, at: *const u8) {
+        let _ = at;
+    }
+
     /// # Safety
     /// `from` is valid for reads of `LANES` floats.
     unsafe fn load_at(self, from: *const f32) -> Self::V;

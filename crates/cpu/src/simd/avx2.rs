@@ -85,6 +85,11 @@ impl Simd for Avx2 {
         }
     }
     #[inline(always)]
+    fn prefetch(self, at: *const u8) {
+        // SAFETY: prefetching never fails, wherever it is.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
+    }
+    #[inline(always)]
     unsafe fn load_at(self, from: *const f32) -> __m256 {
         unsafe { _mm256_loadu_ps(from) }
     }

@@ -77,6 +77,11 @@ impl Simd for Avx512 {
         unsafe { _mm512_reduce_max_ps(a) }
     }
     #[inline(always)]
+    fn prefetch(self, at: *const u8) {
+        // SAFETY: prefetching never fails, wherever it is.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
+    }
+    #[inline(always)]
     unsafe fn load_at(self, from: *const f32) -> __m512 {
         unsafe { _mm512_loadu_ps(from) }
     }

@@ -12,7 +12,14 @@ pub(super) trait Element: Copy {
     /// # Safety
     /// `from` is valid for reads of a vector's elements.
     unsafe fn load<S: Simd>(s: S, from: *const Self) -> S::V;
+
+    /// Tells that `vectors` vectors somewhat behind `from` will be read soon, if they may be in no cache.
+    fn expect<S: Simd>(s: S, from: *const Self, vectors: usize);
 }
+
+/// How far ahead a cache of keys and values is asked for: runs are too short for the processor to learn
+/// where they go.
+const AHEAD: usize = 2048;
 
 impl Element for f32 {
     #[inline(always)]
@@ -20,6 +27,9 @@ impl Element for f32 {
         // SAFETY: the caller's promise.
         unsafe { s.load_at(from) }
     }
+
+    #[inline(always)]
+    fn expect<S: Simd>(_: S, _: *const f32, _: usize) {}
 }
 
 impl Element for u16 {
@@ -27,6 +37,15 @@ impl Element for u16 {
     unsafe fn load<S: Simd>(s: S, from: *const u16) -> S::V {
         // SAFETY: the caller's promise.
         unsafe { s.load_half_at(from) }
+    }
+
+    #[inline(always)]
+    fn expect<S: Simd>(s: S, from: *const u16, vectors: usize) {
+        let mut at = 0;
+        while at < 2 * vectors * S::LANES {
+            s.prefetch(from.cast::<u8>().wrapping_add(AHEAD + at));
+            at += 64;
+        }
     }
 }
 
@@ -60,8 +79,9 @@ macro_rules! blocks {
                 }};
             }
             match rows - $row {
+                // As many sums as there are registers for: few rows take a whole run of a token, so that
+                // memory is read in order.
                 4.. => {
-                    // As many sums as there are registers for.
                     if S::REGISTERS >= 32 {
                         run!(4, 4);
                     }
@@ -69,15 +89,25 @@ macro_rules! blocks {
                     $row += 4;
                 }
                 3 => {
+                    if S::REGISTERS >= 32 {
+                        run!(3, 4);
+                    }
                     run!(3, 2);
                     $row += 3;
                 }
                 2 => {
+                    if S::REGISTERS >= 32 {
+                        run!(2, 8);
+                    }
+                    run!(2, 4);
                     run!(2, 2);
                     $row += 2;
                 }
                 _ => {
                     // One row alone needs more sums side by side to hide the latency of each.
+                    if S::REGISTERS >= 32 {
+                        run!(1, 8);
+                    }
                     run!(1, 4);
                     run!(1, 2);
                     $row += 1;
@@ -111,6 +141,7 @@ pub(super) fn scores<S: Simd, E: Element>(
             let mut at = keys.add(col);
             for d in 0..dim {
                 let mut key = [s.splat(0.0); C];
+                E::expect(s, at, C);
                 for c in 0..C {
                     key[c] = E::load(s, at.add(c * S::LANES));
                 }
@@ -160,6 +191,7 @@ pub(super) fn accumulate<S: Simd, E: Element>(
             let mut at = values.wrapping_add(tokens.start * stride + col);
             for t in tokens.clone() {
                 let mut value = [s.splat(0.0); C];
+                E::expect(s, at, C);
                 for c in 0..C {
                     value[c] = E::load(s, at.add(c * S::LANES));
                 }
