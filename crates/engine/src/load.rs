@@ -128,13 +128,11 @@ impl Engine {
         options.speculate.check(options.draft.is_some())?;
         let (options, units) = options.decided(model)?;
         let options = &options;
-        // Of a large vocabulary, the first may take the longer.
-        let (text, compiled) = std::thread::scope(|scope| {
-            let text = scope.spawn(|| ModelText::of(model));
-            let compiled = compile_model(model, options);
-            (text.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), compiled)
-        });
-        let (text, Compiled { executor, memory, lanes }) = (text?, compiled?);
+        // First the text: a tokenizer of a large vocabulary takes twice its room while it is made, which is
+        // given back before the weights take theirs.
+        let text = ModelText::of(model)?;
+        baton_weights::give_back_freed();
+        let Compiled { executor, memory, lanes } = compile_model(model, options)?;
         let traits = ModelTraits {
             name: model.name().to_owned(),
             end_tokens: text.tokenizer.eog().iter().copied().collect(),

@@ -10,6 +10,8 @@
 mod dequantize;
 mod dtype;
 mod error;
+#[allow(unsafe_code)]
+mod freed;
 pub mod gguf;
 #[allow(unsafe_code)]
 mod mmap;
@@ -21,6 +23,7 @@ mod tensor;
 pub use dequantize::dequantize_blocks;
 pub use dtype::DType;
 pub use error::{Error, Result};
+pub use freed::give_back_freed;
 pub use gguf::{GgufFile, GgufWriter, Metadata, Value};
 pub use mmap::Origin;
 pub use quantize::quantize_blocks;
