@@ -6,17 +6,21 @@ use baton_graph::{Pooling, RopeLayout};
 
 use crate::kv::{Cache, Caches};
 use crate::launch::{Grid, Launch, Source};
+use crate::matmul::Integers;
 use crate::memory::Buffers;
-use crate::plan::{
-    AttentionStep, HeadsStep, Height, NormStep, Part, Plan, PointStep, Rotation, View,
-};
+use crate::plan::{HeadsStep, Height, NormStep, Part, PointStep, Rotation, View};
 use crate::{Gpu, GpuError};
 
 macro_rules! source {
     ($name:ident, $reads:literal, $writes:literal, $($file:literal),+) => {
         const $name: Source = Source {
             name: stringify!($name),
-            files: &[$(include_str!(concat!("shaders/", $file, ".wgsl"))),+],
+            files: &[$(include_str!(concat!(
+                env!("CARGO_MANIFEST_DIR"),
+                "/src/shaders/",
+                $file,
+                ".wgsl"
+            ))),+],
             reads: $reads,
             writes: $writes,
             enables: &[],
@@ -24,53 +28,22 @@ macro_rules! source {
     };
 }
 
+mod attention;
+
+pub(crate) use attention::tile;
+
 source!(POINTWISE, 2, 2, "activate", "pointwise", "integers");
 source!(NORM, 3, 2, "norm", "integers");
 source!(HEADS, 5, 3, "half", "heads");
 source!(POOL, 1, 1, "pool");
-source!(ATTENTION_LONE, 3, 2, "attention", "attention_part", "attention_lone");
-source!(ATTENTION_FUSED, 5, 4, "half", "attention", "attention_part", "attention_fused");
-source!(ATTENTION_JOIN, 4, 2, "attention", "attention_join", "integers");
-source!(ATTENTION_TILE, 4, 1, "attention", "attention_tile");
-
-/// As [`ATTENTION_TILE`], through cooperative matrices.
-const ATTENTION_COOP: Source = Source {
-    name: "ATTENTION_COOP",
-    files: &[include_str!("shaders/attention.wgsl"), include_str!("shaders/attention_coop.wgsl")],
-    reads: 4,
-    writes: 1,
-    enables: &["f16", "wgpu_cooperative_matrix"],
-};
-
-/// Query heads that one workgroup of decoding takes at most.
-const LONE_HEADS: usize = 8;
-/// Queries of a tile where cooperative matrices are used.
-const COOP_TILE: usize = 64;
-/// Whether attention of tiles goes through cooperative matrices: there are such of the size that the
-/// kernel is written for, and registers and workgroup memory suffice for the plan's widest heads.
-fn cooperates(gpu: &Gpu, plan: &Plan) -> bool {
-    gpu.features().cooperative == Some(16)
-        && gpu.features().subgroups == Some((32, 32))
-        && plan.widest_head() <= 128
-        && gpu.limits().max_compute_workgroup_storage_size >= 48 << 10
-}
-
-/// Queries of a tile.
-pub(crate) fn tile(gpu: &Gpu, plan: &Plan) -> usize {
-    match plan.widest_head() {
-        _ if cooperates(gpu, plan) => COOP_TILE,
-        0..=128 => 32,
-        _ => 16,
-    }
-}
 
 /// What the kernels take that prepare heads.
 struct Preparing<'a> {
     /// Rotated pairs of queries and of keys.
     pairs: [usize; 2],
-    interleaved: usize,
+    interleaved: bool,
     /// Whether queries and keys are normalised.
-    normed: [usize; 2],
+    normed: [bool; 2],
     /// Added to the mean squares of both, and the magnitude of the rotation.
     floats: [u32; 3],
     gains: wgpu::Buffer,
@@ -101,20 +74,17 @@ impl Builder<'_> {
     }
 
     /// Where integers are stored, if they are.
-    fn integers(&self, integers: Option<u32>) -> &wgpu::Buffer {
-        match integers {
-            Some(_) => &self.buffers.scratch,
-            None => &self.buffers.nothing[0],
-        }
+    fn integers<'a>(&'a self, integers: Option<&'a Integers>) -> &'a wgpu::Buffer {
+        integers.map_or(&self.buffers.nothing[1], |integers| &integers.buffer)
     }
 
     /// A function of single elements. With `integers` the result of few rows is stored in that form
-    /// too, a row of so many words; so with the other kernels that take it.
+    /// too; so with the other kernels that take it.
     pub(crate) fn point(
         &self,
         step: &PointStep,
         height: Height,
-        integers: Option<u32>,
+        integers: Option<&Integers>,
     ) -> Result<Launch, GpuError> {
         let PointStep { f, a, b, out, gather } = step;
         let b = b.as_ref().unwrap_or(a);
@@ -147,7 +117,7 @@ impl Builder<'_> {
         &self,
         step: &NormStep,
         height: Height,
-        integers: Option<u32>,
+        integers: Option<&Integers>,
     ) -> Result<Launch, GpuError> {
         let NormStep { x, out, residual, group, centred, eps, gain, bias } = step;
         let weight = self.floats("gain and bias", &[&gain[..], bias].concat())?;
@@ -205,8 +175,8 @@ impl Builder<'_> {
         let magnitude = rotation.map_or(1.0, |(rotation, _)| rotation.magnitude).to_bits();
         Ok(Preparing {
             pairs: [pairs_of(query), key.map_or(0, pairs_of)],
-            interleaved: usize::from(interleaved),
-            normed: norms.map(|norm| usize::from(norm.is_some())),
+            interleaved,
+            normed: norms.map(|norm| norm.is_some()),
             floats: [eps[0], eps[1], magnitude],
             gains: self.floats("gains of heads", &gains)?,
             angles: rotation.map_or(&self.buffers.nothing[0], |(_, buffer)| buffer),
@@ -231,10 +201,10 @@ impl Builder<'_> {
             head_dim.div_ceil(8),
             pairs[0],
             pairs[1],
-            interleaved,
+            usize::from(interleaved),
             usize::from(height == Height::Wanted),
-            normed[0],
-            normed[1],
+            usize::from(normed[0]),
+            usize::from(normed[1]),
             query.x.stride,
             query.x.offset,
             key.x.stride,
@@ -264,95 +234,6 @@ impl Builder<'_> {
             None => Grid::Rows(all, height),
         };
         Launch::new(self.gpu, &HEADS, &[], &buffers, &params, grid)
-    }
-
-    /// Attention of what `heads` prepares: of single tokens, of a few of a sequence, joining their
-    /// parts, and of tiles.
-    pub(crate) fn attention(
-        &self,
-        step: &AttentionStep,
-        heads_step: &HeadsStep,
-        integers: Option<u32>,
-    ) -> Result<[Launch; 4], GpuError> {
-        let group = step.heads / step.kv_heads;
-        let heads = group.next_power_of_two().min(LONE_HEADS);
-        let shares = group.div_ceil(heads);
-        let Cache { keys, values, shape } = &self.caches.layers[step.cache];
-        let Preparing { pairs, interleaved, normed, floats, gains, angles } =
-            self.preparing(heads_step)?;
-        let raw = &heads_step.query.x;
-        let stored = heads_step.stored.as_ref();
-        let [key, value] = [stored.map(|s| &s.key.x), stored.map(|s| &s.value.x)];
-        let [key, value] = [key, value].map(|view| view.unwrap_or(raw));
-        let params_of = |q: &View| {
-            let mut params = words([
-                step.heads,
-                step.kv_heads,
-                step.head_dim,
-                shape.chunks(),
-                q.stride,
-                q.offset,
-                step.out.stride,
-                step.out.offset,
-                step.window.unwrap_or(0).min(1 << 30),
-                usize::from(step.both_ways),
-                usize::from(!step.sinks.is_empty()),
-                shares,
-            ]);
-            params.extend([step.scale.to_bits(), step.softcap.unwrap_or(0.0).to_bits()]);
-            let key_value = [key.stride, key.offset, value.stride, value.offset];
-            params.extend(words(key_value));
-            params.extend(words([pairs[0], pairs[1], interleaved, normed[0], normed[1]]));
-            params.extend(floats);
-            params.push(0);
-            params
-        };
-        let params = params_of(&step.q);
-        let sinks = self.floats("sinks", &step.sinks)?;
-        let Buffers { tables, sums, extremes, .. } = self.buffers;
-        let [query, out] = [&step.q, &step.out].map(|view| self.buffers.of(view));
-        let lone = Launch::new(
-            self.gpu,
-            &ATTENTION_LONE,
-            &[("HEADS", (heads as u32).into())],
-            &[tables, query, keys, values, sums, extremes],
-            &params,
-            Grid::Parts((step.kv_heads * shares) as u32, false),
-        )?;
-        let [raw_query, raw_key, raw_value] = [raw, key, value].map(|view| self.buffers.of(view));
-        let fused = Launch::new(
-            self.gpu,
-            &ATTENTION_FUSED,
-            &[("HEADS", (heads as u32).into()), ("ALL", (heads as u32 + 2).into())],
-            &[tables, raw_query, raw_key, raw_value, &gains, angles, sums, extremes, keys, values],
-            &params_of(raw),
-            Grid::Parts((step.kv_heads * shares) as u32, true),
-        )?;
-        let join = Launch::new(
-            self.gpu,
-            &ATTENTION_JOIN,
-            &[],
-            &[tables, query, sums, extremes, &sinks, out, self.integers(integers)],
-            &params,
-            Grid::Lone(step.heads as u32),
-        )?;
-        let join = join.storing(Height::Tokens, integers);
-        let (source, constants) = if self.tile == COOP_TILE {
-            (&ATTENTION_COOP, vec![("FRAGS", blocks(step.head_dim, 16).into())])
-        } else {
-            let threads = (4 * self.tile as u32).into();
-            let quads = blocks(step.head_dim, 64).into();
-            (&ATTENTION_TILE, vec![("THREADS", threads), ("QUADS", quads)])
-        };
-        let tile = Launch::new(
-            self.gpu,
-            source,
-            &constants,
-            &[tables, query, keys, values, &sinks, out],
-            &params,
-            Grid::Tiles(step.heads as u32),
-        )?;
-        Ok([fused, lone, join, tile])
     }
 
     /// Pooling.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::matmul::unroll;
+use crate::matmul::{Integers, unroll};
 use crate::plan::Height;
 use crate::step::Sizes;
 use crate::{Access, Constant, Gpu, GpuError, Kernel, Shader};
@@ -40,8 +40,8 @@ pub(crate) enum Grid {
     Parts(u32, bool),
     /// So many for each token, but in passes of single tokens.
     NotSingle(u32),
-    /// So many for each lone token.
-    Lone(u32),
+    /// So many for each lone token whose past has several parts.
+    Joined(u32),
     /// So many for each tile of queries.
     Tiles(u32),
 }
@@ -53,9 +53,10 @@ impl Grid {
             Grid::Rows(x, height) => [x, sizes.rows(height), 1],
             Grid::Parts(_, single) if single != sizes.single => return None,
             Grid::NotSingle(_) if sizes.single => return None,
+            Grid::Joined(_) if sizes.parts == 1 => return None,
             Grid::Parts(y, _) => [sizes.parts, y, sizes.lone],
             Grid::NotSingle(x) => [x, sizes.tokens, 1],
-            Grid::Lone(x) => [x, sizes.lone, 1],
+            Grid::Joined(x) => [x, sizes.lone, 1],
             Grid::Tiles(y) => [sizes.tiles, y, 1],
         };
         (!grid.contains(&0)).then_some(grid)
@@ -72,6 +73,8 @@ pub(crate) struct Launch {
     /// Words of a row of integers that it stores for a product that comes next: its last parameter,
     /// where [`Sizes::integers`] says so.
     integers: Option<(Height, u32)>,
+    /// Rows of a height for which the product before does its work, where [`Sizes::integers`] says so.
+    folded: Option<Height>,
 }
 
 impl Launch {
@@ -104,16 +107,24 @@ impl Launch {
         let bound: Vec<_> = buffers.iter().map(|b| b.as_entire_buffer_binding()).collect();
         let group = gpu.guard(source.name, || kernel.bind(gpu, &bound))?;
         let immediates = bytemuck::cast_slice(words).to_vec();
-        Ok(Launch { kernel, group, immediates, grid, integers: None })
+        Ok(Launch { kernel, group, immediates, grid, integers: None, folded: None })
     }
 
-    /// Makes it store integers of rows of a height, of so many words each.
-    pub(crate) fn storing(self, height: Height, words: Option<u32>) -> Launch {
-        Launch { integers: words.map(|words| (height, words)), ..self }
+    /// Makes it store integers of rows of a height.
+    pub(crate) fn storing(self, height: Height, integers: Option<&Integers>) -> Launch {
+        Launch { integers: integers.map(|integers| (height, integers.words)), ..self }
+    }
+
+    /// Leaves it out where the product before stores integers of rows of a height.
+    pub(crate) fn fold(&mut self, height: Height) {
+        self.folded = Some(height);
     }
 
     /// Encodes it for a pass of these sizes.
     pub(crate) fn encode(&mut self, pass: &mut wgpu::ComputePass<'_>, sizes: &Sizes) {
+        if self.folded.is_some_and(|height| sizes.integers(height)) {
+            return;
+        }
         if let Some((height, words)) = self.integers {
             let words = if sizes.integers(height) { words } else { 0 };
             let at = self.immediates.len() - size_of::<u32>();

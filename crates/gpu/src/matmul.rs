@@ -10,10 +10,13 @@
 //! | 1 to 8 | floats | `matvec_float.wgsl` | single precision |
 //! | more | any | `matmul_coop.wgsl`, where there are cooperative matrices | half precision |
 //! | more | any | `matmul_tiled.wgsl` | single precision |
+//!
+//! Of few tokens a product may do the work of the step behind it as well: see `fold`.
 
 mod activations;
 mod blocks;
 mod experts;
+mod fold;
 mod form;
 mod kernels;
 mod lookup;
@@ -25,13 +28,16 @@ mod product;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use activations::Integers;
 pub use activations::{Activations, Reading, View};
+pub(crate) use fold::Fold;
 pub(crate) use kernels::unroll;
 pub use kernels::{Cooperative, Vector};
 pub use lookup::Rows;
 pub use matrix::{Matrix, Part};
 pub use mixture::{Mixture, MixtureRoom, MixtureWeights};
 pub(crate) use probe::check_cooperative;
+pub(crate) use product::Folded;
 pub use product::{Product, Tuning};
 
 /// Tokens up to which kernels for few are used.

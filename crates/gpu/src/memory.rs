@@ -2,7 +2,7 @@
 
 use crate::plan::{Plan, Product, Rotation, SlotShape, Step, View, Work};
 use crate::step::{Room, Tables};
-use crate::{Activations, Gpu, GpuError, Use};
+use crate::{Activations, FEW, Gpu, GpuError, Use};
 
 /// Positions in the finer of the two tables of a rotation.
 const FINE: usize = 256;
@@ -21,8 +21,10 @@ pub(crate) struct Buffers {
     /// What attention of lone tokens leaves of each part of their past.
     pub(crate) sums: wgpu::Buffer,
     pub(crate) extremes: wgpu::Buffer,
-    /// Other forms of a product's input.
-    pub(crate) scratch: wgpu::Buffer,
+    /// A product's input in half precision.
+    pub(crate) halves: wgpu::Buffer,
+    /// A product's input as integers: two products in a row have one each.
+    pub(crate) integers: [wgpu::Buffer; 2],
     /// In the place of what a kernel may do without.
     pub(crate) nothing: [wgpu::Buffer; 3],
 }
@@ -48,14 +50,19 @@ impl Buffers {
         let (heads, width) =
             plan.steps.iter().map(heads).fold((0, 0), |(a, b), (c, d)| (a.max(c), b.max(d)));
         let rotations = plan.rotations.iter();
-        let forms = plan.steps.iter().map(|step| match &step.work {
-            Work::Product(Product { x, .. }) => {
-                Activations::scratch_bytes(gpu, x.cols, room.rows(step.height))
-            }
-            Work::Moe(moe) => Activations::scratch_bytes(gpu, moe.x.cols, room.rows(step.height)),
+        let inputs = |step: &Step| match &step.work {
+            Work::Product(Product { x, .. }) => x.cols,
+            Work::Moe(moe) => moe.x.cols,
             _ => 0,
-        });
-        let scratch = forms.max().unwrap_or(0);
+        };
+        let halves = plan
+            .steps
+            .iter()
+            .map(|step| Activations::scratch_bytes(gpu, inputs(step), room.rows(step.height)));
+        let halves = halves.max().unwrap_or(16);
+        let integers =
+            Activations::integer_bytes(plan.steps.iter().map(inputs).max().unwrap_or(0), FEW);
+        let integers = || gpu.buffer("activations", integers, Use::Storage);
         Ok(Buffers {
             tables: floats("tables", room.words())?,
             tokens: floats("tokens", room.rows)?,
@@ -66,16 +73,17 @@ impl Buffers {
                 .collect::<Result<_, _>>()?,
             sums: floats("parts of attention", room.parts() * width)?,
             extremes: floats("parts of attention", 2 * room.parts() * heads)?,
-            scratch: gpu.buffer("activations", scratch, Use::Storage)?,
+            halves: gpu.buffer("activations", halves, Use::Storage)?,
+            integers: [integers()?, integers()?],
             nothing: [floats("nothing", 1)?, floats("nothing", 1)?, floats("nothing", 1)?],
         })
     }
 
     /// Bytes on the device.
     pub(crate) fn bytes(&self) -> usize {
-        let Buffers { tables, tokens, positions, sums, extremes, scratch, .. } = self;
-        let own = [tables, tokens, positions, sums, extremes, scratch];
-        let all = own.into_iter().chain(&self.slots).chain(&self.rotations);
+        let Buffers { tables, tokens, positions, sums, extremes, halves, integers, .. } = self;
+        let own = [tables, tokens, positions, sums, extremes, halves];
+        let all = own.into_iter().chain(integers).chain(&self.slots).chain(&self.rotations);
         all.map(|buffer| buffer.size() as usize).sum()
     }
 

@@ -3,6 +3,7 @@
 //! ```text
 //! lower     graph nodes become steps; what lies between projections and attention becomes one
 //! heads     finds those chains
+//! fold      finds what a product can do besides
 //! memory    values that do not live at the same time share a buffer
 //! weights   names become tensors and vectors
 //! ```
@@ -10,6 +11,7 @@
 //! No kernel works in place, but for products that are added to a value: a buffer may not be both
 //! read and written by one dispatch.
 
+mod fold;
 mod functions;
 mod heads;
 mod lower;
@@ -24,6 +26,7 @@ use baton_weights::{Tensor, Weights};
 use crate::MixtureWeights;
 
 pub(crate) use baton_graph::{Height, View};
+pub(crate) use fold::{Foldable, foldable};
 pub(crate) use weights::Resolved;
 
 /// RMS or layer norm of runs of features.
@@ -106,6 +109,8 @@ pub(crate) struct Stored {
 #[derive(Debug)]
 pub(crate) struct AttentionStep {
     pub(crate) q: View,
+    /// Query, key and value as its [`HeadsStep`] has them, which of single tokens are read here.
+    pub(crate) raw: [View; 3],
     pub(crate) out: View,
     pub(crate) cache: usize,
     pub(crate) heads: usize,
@@ -160,6 +165,8 @@ pub(crate) struct Step {
     pub(crate) work: Work,
     pub(crate) height: Height,
     pub(crate) label: usize,
+    /// Whether the product before may do its work, see [`foldable`].
+    pub(crate) may_fold: bool,
 }
 
 /// Shape of a layer's keys and values.
@@ -212,6 +219,7 @@ impl Plan {
             }
         }
         let mut plan = lower::lower(&graph, weights)?;
+        plan.mark_foldable();
         memory::assign(&mut plan);
         Ok(plan)
     }
@@ -253,8 +261,10 @@ impl Step {
                 let stored = stored.iter_mut().flat_map(|s| [&mut s.key.x, &mut s.value.x]);
                 [&mut query.x, out].into_iter().chain(stored).for_each(|view| f(view, height));
             }
-            Work::Attention(AttentionStep { q: x, out, .. })
-            | Work::Product(Product { x, out, .. }) => {
+            Work::Attention(AttentionStep { q, raw, out, .. }) => {
+                [q, out].into_iter().chain(raw).for_each(|view| f(view, height));
+            }
+            Work::Product(Product { x, out, .. }) => {
                 [x, out].into_iter().for_each(|view| f(view, height));
             }
             Work::Moe(moe) => {

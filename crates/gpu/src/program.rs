@@ -1,5 +1,8 @@
 //! All steps of a plan, ready to be encoded.
 
+mod fold;
+mod multiply;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -10,12 +13,12 @@ use crate::clock::Clock;
 use crate::kernels::Builder;
 use crate::kv::Caches;
 use crate::launch::Launch;
+use crate::matmul::Integers;
 use crate::memory::Buffers;
 use crate::plan::{self, Height, Plan, Step, Work};
 use crate::step::{Room, Sizes};
-use crate::{
-    Activations, Gpu, GpuError, Matrix, Mixture, MixtureRoom, Part, Product, Reading, Rows, View,
-};
+use crate::{Activations, Gpu, GpuError, Matrix, Mixture, MixtureRoom, Part, Rows, View};
+use multiply::Multiply;
 
 /// Steps that are submitted ahead of the others, so that the device works while those are encoded.
 const AHEAD: usize = 12;
@@ -35,6 +38,8 @@ struct Mix {
     mixture: Mixture,
     height: Height,
     accumulate: bool,
+    /// Whether the step before stores integers, where [`Sizes::integers`] says so.
+    stored: bool,
 }
 
 /// What more than one step may use.
@@ -45,9 +50,24 @@ struct Shared {
     matrices: HashMap<(String, usize), Arc<Matrix>>,
     /// Memory of mixtures, and the rows that it is for.
     rooms: Vec<(Arc<MixtureRoom>, usize)>,
+    /// Inputs of products so far.
+    inputs: usize,
 }
 
 impl Shared {
+    /// The input of a product or a mixture.
+    fn activations(
+        &mut self,
+        gpu: &Gpu,
+        buffers: &Buffers,
+        x: &plan::View,
+    ) -> Result<Arc<Activations>, GpuError> {
+        self.inputs += 1;
+        let memory = [&buffers.integers[self.inputs % 2], &buffers.halves].map(View::whole);
+        let of = View::whole(buffers.of(x));
+        Activations::with_integers_apart(gpu, of, x.cols, x.stride, memory).map(Arc::new)
+    }
+
     fn matrix(&mut self, gpu: &Gpu, weights: &Tensor) -> Result<Arc<Matrix>, GpuError> {
         let key = (weights.name().to_owned(), weights.data().as_ptr() as usize);
         if let Some(known) = self.matrices.get(&key) {
@@ -76,17 +96,6 @@ impl Shared {
         self.rooms.push((Arc::clone(&room), rows));
         Ok(room)
     }
-}
-
-/// A matrix product, and the form of its input that it reads.
-#[derive(Debug)]
-struct Multiply {
-    x: Arc<Activations>,
-    product: Product,
-    height: Height,
-    accumulate: bool,
-    /// Whether the step before stores integers, where [`Sizes::integers`] says so.
-    stored: bool,
 }
 
 /// A pass of a plan.
@@ -126,20 +135,17 @@ impl Program {
             let runs = runs(&builder, step, before, next, &mut shared, room)?;
             next = match (&step.work, runs.first()) {
                 (Work::Product(product), Some(Run::Product(multiply))) => {
-                    multiply.integers().map(|words| (product.x, words))
+                    multiply.integers().map(|integers| (product.x, integers))
+                }
+                (Work::Moe(moe), Some(Run::Mix(mix))) => {
+                    mix.integers().map(|integers| (moe.x, integers))
                 }
                 _ => None,
             };
             steps.push((runs, step.label));
         }
         steps.reverse();
-        for ((runs, _), pair) in steps.iter_mut().skip(1).zip(plan.steps.windows(2)) {
-            if let ([Run::Product(multiply)], Work::Product(product)) =
-                (&mut runs[..], &pair[1].work)
-            {
-                multiply.stored = pair[0].work.may_store(&product.x);
-            }
-        }
+        fold::connect(gpu, plan, &mut steps)?;
         let timing = Timing::from_env(&plan.labels);
         let clock = timing.is_on().then(|| Clock::new(gpu, steps.len())).transpose()?;
         let room_bytes = shared.rooms.iter().map(|(room, _)| room.bytes()).sum();
@@ -259,7 +265,8 @@ impl Run {
             Run::Mix(mix) => {
                 let rows = sizes.rows(mix.height) as usize;
                 if rows > 0 {
-                    mix.mixture.encode(pass, rows, mix.accumulate)?;
+                    let stored = mix.stored && sizes.integers(mix.height);
+                    mix.mixture.encode(pass, rows, mix.accumulate, stored)?;
                 }
             }
         }
@@ -267,63 +274,26 @@ impl Run {
     }
 }
 
-impl Multiply {
-    fn new(
-        gpu: &Arc<Gpu>,
-        buffers: &Buffers,
-        step: &plan::Product,
-        height: Height,
-        shared: &mut Shared,
-    ) -> Result<Multiply, GpuError> {
-        let matrix = match &step.parts[..] {
-            [(weights, None)] => shared.matrix(gpu, weights)?,
-            parts => {
-                let part = |(weights, bias): &(Tensor, Option<Tensor>)| Part {
-                    weights: weights.clone(),
-                    bias: bias.clone(),
-                };
-                let parts: Vec<Part> = parts.iter().map(part).collect();
-                Arc::new(Matrix::upload(gpu, &parts)?)
-            }
-        };
-        let [x, y] = [&step.x, &step.out].map(|view| View::whole(buffers.of(view)));
-        let scratch = View::whole(&buffers.scratch);
-        let x = Arc::new(Activations::new(gpu, x, step.x.cols, step.x.stride, scratch)?);
-        let product = Product::new(gpu, &matrix, &x, y, step.out.stride)?;
-        Ok(Multiply { x, product, height, accumulate: step.accumulate, stored: false })
-    }
-
-    /// Words of a row of integers, if it reads them of few rows.
-    fn integers(&self) -> Option<u32> {
-        let words = self.x.integer_words() as u32;
-        (self.product.reading(1) == Reading::Integers).then_some(words)
-    }
-
-    fn encode(&mut self, pass: &mut wgpu::ComputePass<'_>, sizes: &Sizes) -> Result<(), GpuError> {
-        let rows = sizes.rows(self.height) as usize;
-        if rows == 0 {
-            return Ok(());
-        }
-        if !self.stored || !sizes.integers(self.height) {
-            self.x.encode(pass, rows, self.product.reading(rows));
-        }
-        self.product.encode(pass, rows, self.accumulate)
+impl Mix {
+    /// Where it reads integers of few rows, if it does.
+    fn integers(&self) -> Option<Integers> {
+        self.mixture.reads_integers().then(|| self.mixture.input().integers())
     }
 }
 
-/// The kernels of a step. `next` is what the product that follows reads as integers, and the words of
-/// a row.
+/// The kernels of a step. `next` is what the product that follows reads as integers, and where.
 fn runs(
     builder: &Builder<'_>,
     step: &Step,
     before: Option<&Work>,
-    next: Option<(plan::View, u32)>,
+    next: Option<(plan::View, Integers)>,
     shared: &mut Shared,
     room: &Room,
 ) -> Result<Vec<Run>, GpuError> {
     let Step { work, height, .. } = step;
     let one = |launch| Ok(vec![Run::Launch(launch)]);
-    let integers = next.filter(|(x, _)| work.may_store(x)).map(|(_, words)| words);
+    let integers = next.filter(|(x, _)| work.may_store(x)).map(|(_, integers)| integers);
+    let integers = integers.as_ref();
     match work {
         Work::Norm(step) => one(builder.norm(step, *height, integers)?),
         Work::Point(step) => one(builder.point(step, *height, integers)?),
@@ -355,15 +325,15 @@ fn runs(
         Work::Moe(step) => {
             let (gpu, buffers) = (builder.gpu, builder.buffers);
             let mixtures = shared.room(gpu, step, room.rows(*height))?;
-            let [x, y] = [&step.x, &step.out].map(|view| View::whole(buffers.of(view)));
-            let scratch = View::whole(&buffers.scratch);
-            let x = Arc::new(Activations::new(gpu, x, step.x.cols, step.x.stride, scratch)?);
+            let x = shared.activations(gpu, buffers, &step.x)?;
+            let y = View::whole(buffers.of(&step.out));
             let y = (&y, step.out.stride);
             let mixture = Mixture::new(gpu, &step.spec, &step.weights, &mixtures, &x, y)?;
             Ok(vec![Run::Mix(Box::new(Mix {
                 mixture,
                 height: *height,
                 accumulate: step.accumulate,
+                stored: false,
             }))])
         }
     }

@@ -13,6 +13,8 @@ const HEADER: usize = 11;
 const TILED: usize = 8;
 /// Parts that a past is cut into at most.
 const MOST_PARTS: usize = 64;
+/// Pages of a part at least: it goes through them faster than several parts could be joined.
+const PART_PAGES: usize = 4;
 
 /// Rows that the device's buffers have room for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -224,7 +226,7 @@ impl Tables {
     fn join(&mut self, longest: usize, room: &Room) {
         let lone = self.lone.len();
         let most = (room.parts() / lone.max(1)).clamp(1, MOST_PARTS);
-        let part_pages = longest.div_ceil(most).max(1);
+        let part_pages = longest.div_ceil(most).max(PART_PAGES);
         self.sizes = Sizes {
             tokens: self.tokens.len() as u32,
             wanted: self.wanted.len() as u32,

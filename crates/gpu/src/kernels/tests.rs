@@ -1,6 +1,6 @@
 use half::f16;
 
-use super::*;
+use super::attention::{ATTENTION_COOP, lone_bytes};
 use crate::testing::{Random, gpu};
 use crate::{Access, Constant, Shader};
 
@@ -61,7 +61,16 @@ fn half_precision_is_rounded_as_everywhere_else() {
 fn attention_through_cooperative_matrices_is_valid() {
     use wgpu::naga::{front::wgsl, valid};
     for frags in [1, 5, 8] {
-        let constants = [("FRAGS", Constant::Uint(frags))];
+        let number = |name, n| (name, Constant::Uint(n));
+        let constants = [
+            number("FRAGS", frags),
+            number("HEAD_DIM", 16 * frags),
+            number("CHUNKS", 2 * frags),
+            ("WINDOWED", true.into()),
+            ("BOTH_WAYS", false.into()),
+            ("CAPPED", true.into()),
+            ("SINKS", true.into()),
+        ];
         let source = ATTENTION_COOP.text(&constants).into();
         let enables = ATTENTION_COOP.enables;
         let shader = Shader { source, enables, constants: &constants, ..Shader::default() };
@@ -72,4 +81,10 @@ fn attention_through_cooperative_matrices_is_valid() {
             .validate(&module)
             .unwrap_or_else(|error| panic!("{}", error.emit_to_string(&text)));
     }
+}
+
+#[test]
+fn attention_to_single_tokens_fits_into_the_least_workgroup_memory() {
+    assert!(lone_bytes(1) < lone_bytes(2) && lone_bytes(2) <= 16 << 10);
+    assert!(lone_bytes(4) <= 32 << 10, "what most devices have suffices for the most heads");
 }

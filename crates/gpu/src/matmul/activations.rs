@@ -62,7 +62,9 @@ pub struct Activations {
     pub(super) x: View,
     pub(super) inputs: usize,
     stride: usize,
-    pub(super) scratch: View,
+    /// Memory for integers, and for halves.
+    integers: View,
+    halves: View,
     quantize: Option<(Arc<Kernel>, wgpu::BindGroup)>,
     halve: Option<(Arc<Kernel>, wgpu::BindGroup)>,
 }
@@ -80,21 +82,32 @@ impl Activations {
         stride: usize,
         scratch: View,
     ) -> Result<Activations, GpuError> {
-        let with = |kernel: Arc<Kernel>| {
-            let group = bind(gpu, &kernel, &[&x, &scratch])?;
+        Activations::with_integers_apart(gpu, x, inputs, stride, [scratch.clone(), scratch])
+    }
+
+    /// The same with memory for integers, of at least
+    /// [`integer_bytes`](Activations::integer_bytes), and other memory for other forms. A product that
+    /// stores integers for the next one needs them apart from those that it reads.
+    ///
+    /// # Errors
+    /// If a kernel cannot be compiled.
+    pub(crate) fn with_integers_apart(
+        gpu: &Gpu,
+        x: View,
+        inputs: usize,
+        stride: usize,
+        [integers, halves]: [View; 2],
+    ) -> Result<Activations, GpuError> {
+        let with = |kernel: Arc<Kernel>, to: &View| {
+            let group = bind(gpu, &kernel, &[&x, to])?;
             Ok::<_, GpuError>((kernel, group))
         };
         // Weights in chunks have whole chunks of inputs.
         let whole = inputs.is_multiple_of(CHUNK);
-        let quantize = whole.then(|| kernels::quantize(gpu)).transpose()?.map(with).transpose()?;
-        let halve = gpu
-            .features()
-            .cooperative
-            .map(|_| kernels::halve(gpu))
-            .transpose()?
-            .map(with)
-            .transpose()?;
-        Ok(Activations { x, inputs, stride, scratch, quantize, halve })
+        let quantize = whole.then(|| with(kernels::quantize(gpu)?, &integers)).transpose()?;
+        let cooperative = gpu.features().cooperative;
+        let halve = cooperative.map(|_| with(kernels::halve(gpu)?, &halves)).transpose()?;
+        Ok(Activations { x, inputs, stride, integers, halves, quantize, halve })
     }
 
     /// Bytes that other forms of that many tokens take at most.
@@ -105,16 +118,21 @@ impl Activations {
     /// The same where up to `few` tokens are made integers.
     pub(super) fn bytes_of(gpu: &Gpu, inputs: usize, tokens: usize, few: usize) -> u64 {
         let chunks = inputs.div_ceil(CHUNK);
-        let integers = 4 * integer_stride(chunks) * tokens.min(few);
+        let integers = Activations::integer_bytes(inputs, tokens.min(few));
         let halves =
             if gpu.features().cooperative.is_some() { 8 * half_stride(chunks) * tokens } else { 0 };
-        integers.max(halves).max(16) as u64
+        integers.max(halves as u64)
     }
 
-    /// Words from one token's [integers](Reading::Integers) to the next one's, for kernels that store
-    /// them with `shaders/integers.wgsl`.
-    pub(crate) fn integer_words(&self) -> usize {
-        integer_stride(self.inputs.div_ceil(CHUNK))
+    /// Bytes that the integers of that many tokens take.
+    pub(crate) fn integer_bytes(inputs: usize, tokens: usize) -> u64 {
+        (4 * integer_stride(inputs.div_ceil(CHUNK)) * tokens).max(16) as u64
+    }
+
+    /// Where kernels store integers with `shaders/integers.wgsl`.
+    pub(crate) fn integers(&self) -> Integers {
+        let words = integer_stride(self.inputs.div_ceil(CHUNK)) as u32;
+        Integers { buffer: self.integers.buffer.clone(), words }
     }
 
     /// Makes the form of the first `tokens` rows that a kernel reads.
@@ -146,15 +164,24 @@ impl Activations {
         let chunks = self.inputs.div_ceil(CHUNK);
         match reading {
             Reading::Floats => (&self.x, self.stride),
-            Reading::Integers => (&self.scratch, integer_stride(chunks) / 4),
-            Reading::Halves => (&self.scratch, half_stride(chunks)),
+            Reading::Integers => (&self.integers, integer_stride(chunks) / 4),
+            Reading::Halves => (&self.halves, half_stride(chunks)),
         }
     }
 }
 
+/// Where the integers of a product's activations are stored.
+#[derive(Clone, Debug)]
+pub(crate) struct Integers {
+    /// Their memory, which begins with them.
+    pub(crate) buffer: wgpu::Buffer,
+    /// Words of a row.
+    pub(crate) words: u32,
+}
+
 /// Words of a token's integers: see `shaders/integers.wgsl`.
-fn integer_stride(chunks: usize) -> usize {
-    20 * chunks.div_ceil(2)
+pub(super) fn integer_stride(chunks: usize) -> usize {
+    20 * chunks.div_ceil(2) + chunks.next_multiple_of(4)
 }
 
 /// Vectors of four halves of a token, and one for its exponent.

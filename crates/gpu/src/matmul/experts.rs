@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use super::FEW;
 use super::activations::{Activations, Reading, View, bind};
-use super::kernels::{self, Cooperative, Tokens, Variant};
+use super::fold::{self, Fold};
+use super::kernels::{self, Cooperative, Finish, Tokens, Variant};
 use super::matrix::Matrix;
 use super::product::{cooperative, is_even, parameters, reading, vector};
 use crate::{Access, Gpu, GpuError, Kernel, Use};
@@ -96,6 +97,8 @@ pub(super) struct ExpertProduct {
     y: View,
     y_at: usize,
     y_stride: usize,
+    /// The gate behind it, for few tokens.
+    fold: Option<Fold>,
     runs: HashMap<(usize, Variant), (Arc<Kernel>, wgpu::BindGroup)>,
 }
 
@@ -108,7 +111,19 @@ impl ExpertProduct {
         (y, y_at, y_stride): (View, usize, usize),
     ) -> ExpertProduct {
         let (gpu, choices, x) = (Arc::clone(gpu), Arc::clone(choices), Arc::clone(x));
-        ExpertProduct { gpu, matrix, choices, x, share, y, y_at, y_stride, runs: HashMap::new() }
+        let (fold, runs) = (None, HashMap::new());
+        ExpertProduct { gpu, matrix, choices, x, share, y, y_at, y_stride, fold, runs }
+    }
+
+    /// Gives it the work of the gate behind it where tokens are few, if it can do that: integers for
+    /// `next` are stored instead of results.
+    pub(super) fn fold_gate(&mut self, next: &Activations, words: [u32; 3]) {
+        self.fold = Fold::gate(&self.gpu, &self.matrix, next, words);
+    }
+
+    /// Whether it does the gate's work for that many tokens.
+    pub(super) fn is_folded(&self, tokens: usize) -> bool {
+        self.fold.is_some() && tokens <= FEW
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -125,8 +140,15 @@ impl ExpertProduct {
         let segment = &self.matrix.segments[segment];
         if tokens <= FEW {
             let even = is_even(segment, &self.x);
-            let vector = vector(&self.gpu, None, segment.outputs, segment, 1);
-            Variant::Vector(vector, Tokens::Chosen, even)
+            let layers = (tokens * self.choices.top_k) as u32;
+            let apart = self.fold.as_ref().and_then(|fold| {
+                let finish = fold.finish();
+                Some((fold::vector(&self.gpu, &self.matrix, finish, 1, layers)?, finish))
+            });
+            let (vector, finish) = apart.unwrap_or_else(|| {
+                (vector(&self.gpu, None, segment.outputs, segment, 1), Finish::Store)
+            });
+            Variant::Vector(vector, Tokens::Chosen, finish, even)
         } else if let Some(shape) = division(&self.gpu, self.choices.each(tokens)) {
             Variant::Cooperative(shape, Tokens::Chosen)
         } else {
@@ -152,8 +174,8 @@ impl ExpertProduct {
             };
             let (list, grid) = match variant {
                 Variant::Vector(vector, ..) => {
-                    let each = vector.size / vector.threads * vector.rows;
-                    (&self.choices.chosen, super::grid(rows.div_ceil(each), choices as u32))
+                    let workgroups = rows.div_ceil(vector.outputs());
+                    (&self.choices.chosen, super::grid(workgroups, choices as u32))
                 }
                 Variant::Cooperative(shape, _) => {
                     let (r, t) = shape.tile();
@@ -167,11 +189,17 @@ impl ExpertProduct {
             (p[3], p[4], p[5]) = (x_stride as u32, self.y_at as u32, self.y_stride as u32);
             (p[11], p[14]) = (self.matrix.inputs() as u32, self.share as u32);
             p[15] = self.choices.tiles_at as u32;
+            let fold = self.fold.as_ref().filter(|_| tokens <= FEW);
+            if let Some(fold) = fold {
+                fold.set(&mut p);
+            }
             let key = (at, variant);
             if !self.runs.contains_key(&key) {
                 let kernel = kernels::kernel(&self.gpu, segment.planes.form, variant)?;
-                let views = [&View::whole(&segment.buffer), x, &self.y, &View::whole(list)];
-                let group = bind(&self.gpu, &kernel, &views)?;
+                let own = [View::whole(&segment.buffer), x.clone(), self.y.clone()];
+                let buffers = fold.into_iter().flat_map(Fold::buffers).chain([list]);
+                let views: Vec<View> = own.into_iter().chain(buffers.map(View::whole)).collect();
+                let group = bind(&self.gpu, &kernel, &views.iter().collect::<Vec<_>>())?;
                 self.runs.insert(key, (kernel, group));
             }
             let (kernel, group) = &self.runs[&key];

@@ -110,6 +110,11 @@ impl Form {
         !matches!(self, Form::Quantized { .. })
     }
 
+    /// Whether 16 bytes hold the most of a chunk.
+    pub(crate) fn is_small(self) -> bool {
+        matches!(self, Form::Quantized { codes, .. } if codes != Codes::Eight)
+    }
+
     /// Bytes of a row of that many chunks in each plane: data, high bits, scales, and scales of
     /// scales.
     pub(crate) fn row_bytes(self, chunks: usize) -> [usize; 4] {

@@ -12,7 +12,7 @@ macro_rules! shader {
 }
 
 /// Words of the parameters in `shaders/matmul_matrix.wgsl`.
-pub(super) const PARAMETERS: usize = 16;
+pub(super) const PARAMETERS: usize = 21;
 
 /// What a kernel makes of the activations' tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -28,13 +28,25 @@ pub(super) enum Tokens {
 pub(super) enum Variant {
     /// Few tokens; whether two chunks of each row, or with floats four activations, can be read at
     /// once.
-    Vector(Vector, Tokens, bool),
+    Vector(Vector, Tokens, Finish, bool),
     /// Many tokens, single precision.
     Tiled(Tokens),
     /// Many tokens, cooperative matrices.
     Cooperative(Cooperative, Tokens),
     /// Rows by their numbers.
     Lookup,
+}
+
+/// What becomes of the sums of few tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Finish {
+    /// They are stored.
+    Store,
+    /// They are stored, and again as the integers that a product behind an RMS norm reads.
+    Norm,
+    /// Halves of gate and up are joined, by a gate of `shaders/activate.wgsl`, and stored as the integers
+    /// that the next product reads.
+    Gate(u32),
 }
 
 /// How the work of few tokens is divided.
@@ -48,6 +60,30 @@ pub struct Vector {
     pub columns: u32,
     /// Lanes of a workgroup, a multiple of `threads`.
     pub size: u32,
+    /// How many groups of outputs a group of lanes takes one after another.
+    pub turns: u32,
+}
+
+impl Vector {
+    /// Outputs of a workgroup.
+    pub(super) fn outputs(&self) -> u32 {
+        self.size / self.threads * self.rows * self.turns
+    }
+
+    /// Bytes of workgroup memory, where subgroups have that many lanes at least or there are none.
+    pub(super) fn workgroup_bytes(&self, subgroup: Option<u32>, finish: Finish) -> u32 {
+        let values = self.rows * self.columns;
+        let sums = match subgroup {
+            Some(least) => self.size / least * (self.turns * values + self.columns),
+            None => self.size * values + self.turns * self.size / self.threads * values,
+        };
+        let finishing = match finish {
+            Finish::Store => 0,
+            Finish::Gate(_) => 2 * self.size + 32 * self.columns,
+            Finish::Norm => 3 * self.size + 32 * self.columns,
+        };
+        4 * (sums + finishing)
+    }
 }
 
 /// How the work is divided among cooperative matrices.
@@ -117,10 +153,17 @@ fn with_shader<R>(
     sources.extend(form.source());
     let mut constants = form.constants();
     let mut bindings = vec![Access::Read, Access::Read, Access::Write];
-    if let Variant::Vector(_, Tokens::Chosen, _)
+    if let Variant::Vector(_, _, finish @ (Finish::Norm | Finish::Gate(_)), _) = variant {
+        bindings.push(Access::Write);
+        if finish == Finish::Norm {
+            bindings.push(Access::Read);
+        }
+    }
+    if let Variant::Vector(_, Tokens::Chosen, ..)
     | Variant::Tiled(Tokens::Chosen)
     | Variant::Cooperative(_, Tokens::Chosen) = variant
     {
+        constants.push(("CHOSEN", (bindings.len() as u32).into()));
         bindings.push(Access::Read);
     }
     let tiles = |tokens| match tokens {
@@ -128,7 +171,7 @@ fn with_shader<R>(
         Tokens::Chosen => shader!("matmul_grouped"),
     };
     match variant {
-        Variant::Vector(vector, tokens, even) => {
+        Variant::Vector(vector, tokens, finish, even) => {
             sources.push(match tokens {
                 Tokens::All => shader!("matmul_one"),
                 Tokens::Chosen => shader!("matmul_experts"),
@@ -138,7 +181,14 @@ fn with_shader<R>(
                 (true, false) => vec![shader!("matvec_singles"), shader!("matvec_float")],
                 (false, _) => vec![shader!("matvec")],
             });
-            sources.push(shader!("matvec_finish"));
+            sources.extend(match finish {
+                Finish::Store => vec![shader!("matvec_finish")],
+                Finish::Norm => vec![shader!("matvec_norm"), shader!("integers")],
+                Finish::Gate(kind) => {
+                    constants.push(("GATE", kind.into()));
+                    vec![shader!("matvec_gate"), shader!("activate"), shader!("integers")]
+                }
+            });
             sources.push(match subgroups {
                 Some(_) => shader!("matvec_subgroup"),
                 None => shader!("matvec_workgroup"),
@@ -146,12 +196,13 @@ fn with_shader<R>(
             let parts = subgroups.map_or(1, |(min, _)| vector.size / min);
             constants.extend([
                 ("EVEN", even.into()),
-                ("THREADS", vector.threads.into()),
+                ("LANES", vector.threads.into()),
                 ("ROWS", vector.rows.into()),
                 ("COLUMNS", vector.columns.into()),
                 ("VALUES", (vector.rows * vector.columns).into()),
                 ("SIZE", vector.size.into()),
                 ("GROUPS", (vector.size / vector.threads).into()),
+                ("TURNS", vector.turns.into()),
                 ("PARTS", parts.into()),
             ]);
         }
@@ -195,7 +246,8 @@ fn with_shader<R>(
         constants: &constants,
         bindings: &bindings,
         immediates: (PARAMETERS * size_of::<u32>()) as u32,
-        // Rows of weights, tokens and places of tiles are cut to what there is before they are used,
+        // Rows of weights, tokens and places of tiles are cut to what there is before they are used or
+        // are whole blocks of it,
         // chunks are counted up to their number, and results beyond the edges are not stored.
         unchecked: true,
     })

@@ -158,6 +158,11 @@ impl Matrix {
         self.segments.iter().any(|segment| !segment.planes.form.is_float())
     }
 
+    /// Whether kernels for few rows read quantized activations alone.
+    pub(crate) fn is_integer(&self) -> bool {
+        self.segments.iter().all(|segment| !segment.planes.form.is_float())
+    }
+
     /// Cuts rows of one form at multiples of `unit` into buffers that can be bound, and fills them.
     fn segments(
         &mut self,

@@ -157,6 +157,9 @@ impl Mixture {
         let inner = Arc::new(Activations::new(gpu, inner, moe.ffn, moe.ffn, scratch)?);
         let outputs = (View::whole(&room.outputs), 0, hidden);
         let down = ExpertProduct::new(gpu, down, &room.choices, (&inner, 1), outputs);
+        if down.reading(1) == Reading::Integers {
+            gate_up.iter_mut().for_each(|product| product.fold_gate(&inner, gate_words));
+        }
         bytes += down.bytes() + gate_up.iter().map(ExpertProduct::bytes).sum::<usize>();
         let bound = |source, bindings: &[Access], words, constants: &[_], views: &[&View]| {
             let kernel = kernels::of_mixture(gpu, source, bindings, words, constants)?;
@@ -209,7 +212,18 @@ impl Mixture {
         self.bytes
     }
 
-    /// Encodes it for the first `tokens` rows. With `add` the result is added to what `y` holds.
+    /// What it reads.
+    pub(crate) fn input(&self) -> &Activations {
+        &self.x
+    }
+
+    /// Whether it reads its input as integers, besides as floats, if tokens are few.
+    pub(crate) fn reads_integers(&self) -> bool {
+        self.gate_up.iter().any(|product| product.reading(1) == Reading::Integers)
+    }
+
+    /// Encodes it for the first `tokens` rows. With `add` the result is added to what `y` holds. Integers
+    /// of its input may be `stored` already.
     ///
     /// # Errors
     /// If a kernel cannot be compiled.
@@ -218,30 +232,36 @@ impl Mixture {
         pass: &mut wgpu::ComputePass<'_>,
         tokens: usize,
         add: bool,
+        stored: bool,
     ) -> Result<(), GpuError> {
         let (moe, choices) = (&self.moe, tokens * self.moe.top_k);
-        let mut made = self.router.reading(tokens);
-        self.x.encode(pass, tokens, made);
+        let mut made = if stored { Reading::Integers } else { Reading::Floats };
+        let mut make = |pass: &mut wgpu::ComputePass<'_>, reading: Reading| {
+            if reading != made && reading != Reading::Floats {
+                made = reading;
+                self.x.encode(pass, tokens, made);
+            }
+        };
+        make(pass, self.router.reading(tokens));
         self.router.encode(pass, tokens, false)?;
         let whole = moe.routing == Routing::SoftmaxThenTopK { normalize: false };
         run(&self.route, pass, &[u32::from(whole)], [tokens as u32, 1, 1]);
         self.room.choices.sort(&self.gpu, pass, tokens);
         for product in &mut self.gate_up {
-            if product.reading(tokens) != made {
-                made = product.reading(tokens);
-                self.x.encode(pass, tokens, made);
-            }
+            make(pass, product.reading(tokens));
             product.encode(pass, tokens)?;
         }
-        let [kind, alpha, limit] = self.gate_words;
-        let ffn = moe.ffn as u32;
-        let reading = self.down.reading(tokens);
-        let stored = reading == Reading::Integers;
-        let integers = if stored { self.inner.integer_words() as u32 } else { 0 };
-        let p = [ffn, choices as u32, kind, alpha, limit, integers];
-        run(&self.gate, pass, &p, [ffn.div_ceil(1024), (choices as u32).min(65_535), 1]);
-        if !stored {
-            self.inner.encode(pass, choices, reading);
+        if !self.gate_up.iter().all(|product| product.is_folded(tokens)) {
+            let [kind, alpha, limit] = self.gate_words;
+            let ffn = moe.ffn as u32;
+            let reading = self.down.reading(tokens);
+            let stored = reading == Reading::Integers;
+            let integers = if stored { self.inner.integers().words } else { 0 };
+            let p = [ffn, choices as u32, kind, alpha, limit, integers];
+            run(&self.gate, pass, &p, [ffn.div_ceil(1024), (choices as u32).min(65_535), 1]);
+            if !stored {
+                self.inner.encode(pass, choices, reading);
+            }
         }
         self.down.encode(pass, tokens)?;
         let p = [self.hidden as u32, self.y_stride as u32, u32::from(add)];

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::activations::{Activations, Reading, View, bind};
-use super::kernels::{self, Cooperative, PARAMETERS, Tokens, Variant, Vector};
+use super::fold::{self, Fold};
+use super::kernels::{self, Cooperative, Finish, PARAMETERS, Tokens, Variant, Vector};
 use super::matrix::{Matrix, Segment};
 use super::{FEW, grid};
 use crate::{Gpu, GpuError, Kernel};
@@ -32,6 +33,7 @@ pub struct Product {
     y: View,
     y_stride: usize,
     tuning: Tuning,
+    fold: Option<Fold>,
     runs: HashMap<(usize, Variant), (Arc<Kernel>, wgpu::BindGroup)>,
 }
 
@@ -53,7 +55,17 @@ impl Product {
         }
         let (gpu, matrix, x) = (Arc::clone(gpu), Arc::clone(matrix), Arc::clone(x));
         let (tuning, runs) = (Tuning::default(), HashMap::new());
-        Ok(Product { gpu, matrix, x, y, y_stride, tuning, runs })
+        Ok(Product { gpu, matrix, x, y, y_stride, tuning, fold: None, runs })
+    }
+
+    /// The matrix.
+    pub(crate) fn matrix(&self) -> &Matrix {
+        &self.matrix
+    }
+
+    /// Gives it work of the step behind it, for passes of few tokens that are encoded so.
+    pub(crate) fn set_fold(&mut self, fold: Fold) {
+        self.fold = Some(fold);
     }
 
     /// Computes it in another way.
@@ -102,17 +114,35 @@ impl Product {
         tokens: usize,
         add: bool,
     ) -> Result<(), GpuError> {
+        self.encode_folded(pass, tokens, add, Folded::default())
+    }
+
+    /// The same with work of the steps around it.
+    ///
+    /// # Errors
+    /// If a kernel cannot be compiled.
+    pub(crate) fn encode_folded(
+        &mut self,
+        pass: &mut wgpu::ComputePass<'_>,
+        tokens: usize,
+        add: bool,
+        folded: Folded,
+    ) -> Result<(), GpuError> {
         let matrix = Arc::clone(&self.matrix);
+        let fold = self.fold.as_ref().filter(|_| folded.after);
         for (at, segment) in matrix.segments.iter().enumerate() {
             let rows = segment.planes.rows as u32;
             let (variant, grid) = if tokens <= FEW || self.in_eights() {
                 let columns = tokens.min(FEW).next_power_of_two() as u32;
                 let layers = tokens.div_ceil(FEW) as u32;
-                let vector =
-                    vector(&self.gpu, self.tuning.vector, segment.planes.rows, segment, columns);
-                let each = vector.size / vector.threads * vector.rows;
-                let even = is_even(segment, &self.x);
-                (Variant::Vector(vector, Tokens::All, even), grid(rows.div_ceil(each), layers))
+                let finish = fold.map_or(Finish::Store, Fold::finish);
+                let apart = fold.and_then(|_| fold::vector(&self.gpu, &matrix, finish, columns, 1));
+                let vector = apart.unwrap_or_else(|| {
+                    vector(&self.gpu, self.tuning.vector, segment.planes.rows, segment, columns)
+                });
+                let variant =
+                    Variant::Vector(vector, Tokens::All, finish, is_even(segment, &self.x));
+                (variant, grid(rows.div_ceil(vector.outputs()), layers))
             } else if let Some(shape) = self.cooperative(segment.planes.rows, tokens) {
                 let (r, t) = shape.tile();
                 (
@@ -126,12 +156,20 @@ impl Product {
             let mut p = parameters(segment);
             (p[2], p[3], p[5]) = (tokens as u32, x_stride as u32, self.y_stride as u32);
             (p[6], p[11]) = (u32::from(add), self.x.inputs as u32);
+            if let Some(eps) = folded.norm {
+                (p[16], p[17]) = (1, eps.to_bits());
+            }
+            if let Some(fold) = fold {
+                fold.set(&mut p);
+            }
             let key = (at, variant);
             if !self.runs.contains_key(&key) {
                 let form = segment.planes.form;
                 let kernel = kernels::kernel(&self.gpu, form, variant)?;
-                let views = [&View::whole(&segment.buffer), x, &self.y];
-                let group = bind(&self.gpu, &kernel, &views)?;
+                let buffers = fold.into_iter().flat_map(Fold::buffers).map(View::whole);
+                let own = [View::whole(&segment.buffer), x.clone(), self.y.clone()];
+                let views: Vec<View> = own.into_iter().chain(buffers).collect();
+                let group = bind(&self.gpu, &kernel, &views.iter().collect::<Vec<_>>())?;
                 self.runs.insert(key, (kernel, group));
             }
             let (kernel, group) = &self.runs[&key];
@@ -153,6 +191,15 @@ impl Product {
             false => self.tuning.cooperative.or_else(|| cooperative(&self.gpu, rows, tokens)),
         }
     }
+}
+
+/// Work of the steps around a product that it does itself.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Folded {
+    /// Its input is still to be divided by its root mean square, to whose square this is added.
+    pub(crate) norm: Option<f32>,
+    /// Whether it does what [`set_fold`](Product::set_fold) gave it.
+    pub(crate) after: bool,
 }
 
 /// The form of activations that a kernel reads.
@@ -249,5 +296,5 @@ pub(super) fn vector(
     let threads = threads.min(turns.next_power_of_two()).min(256);
     let (threads, rows) = wanted.unwrap_or((threads, each));
     let threads = threads.max(largest);
-    Vector { threads, rows, columns, size: threads.max(128) }
+    Vector { threads, rows, columns, size: threads.max(128), turns: 1 }
 }

@@ -1,5 +1,6 @@
 //! Every kernel on every type of weights against plain sums in f64.
 
+mod fold;
 mod mixture;
 
 use std::sync::Arc;
@@ -128,7 +129,7 @@ impl Case {
 /// A token's activations as `integers.wgsl` left them.
 fn quantized(words: &[u32], inputs: usize, token: usize) -> Vec<f64> {
     let pairs = (inputs / 32).div_ceil(2);
-    let words = &words[token * 20 * pairs..];
+    let words = &words[token * activations::integer_stride(inputs / 32)..];
     let value = |i: usize| {
         let (c, half, k) = (i / 32, i % 32 / 16, i % 16);
         let word = words[4 * ((2 * (c % 2) + half) * pairs + c / 2) + k / 4];

@@ -4,6 +4,13 @@ use baton_graph::{Activation, Gate};
 
 use super::Function;
 
+impl Function {
+    /// The number in `shaders/activate.wgsl` of a gate.
+    pub(super) fn gate(&self) -> Option<u32> {
+        self.op.checked_sub(GATED)
+    }
+}
+
 /// A function by its number in `shaders/pointwise.wgsl`.
 pub(super) fn function(op: u32) -> Function {
     Function { op, x: 0.0, y: 0.0 }

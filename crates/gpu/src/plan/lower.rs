@@ -115,7 +115,7 @@ impl Lower<'_> {
             self.plan.labels.push(label);
             self.plan.labels.len() - 1
         });
-        self.plan.steps.push(Step { work, height, label });
+        self.plan.steps.push(Step { work, height, label, may_fold: false });
     }
 
     fn point(&mut self, node: &Node, f: Function, a: View, b: Option<View>) -> View {

@@ -23,6 +23,20 @@ fn a_layer_takes_few_steps() {
 }
 
 #[test]
+fn products_may_do_the_work_of_norms_and_gates_behind_them() {
+    let plan = plan(&Tiny::default());
+    let folded = |is: fn(&Work) -> bool| {
+        plan.steps.iter().filter(|step| step.may_fold && is(&step.work)).count()
+    };
+    assert_eq!(folded(|work| matches!(work, Work::Point(_))), 3, "all gates");
+    // The first has an embedding before it; the last layer's second one a sum of picked rows.
+    assert_eq!(folded(|work| matches!(work, Work::Norm(_))), 7 - 2);
+    for (at, step) in plan.steps.iter().enumerate().filter(|(_, step)| step.may_fold) {
+        assert!(foldable(&plan.steps[at - 1], step).is_some(), "step {at}");
+    }
+}
+
+#[test]
 fn no_step_reads_the_buffer_that_it_writes() {
     for tiny in [Tiny::default(), Tiny { layers: 1, sinks: true, ..Tiny::default() }] {
         let mut plan = plan(&tiny);

@@ -26,3 +26,12 @@ fn activate(kind: u32, x: f32) -> f32 {
         default: { return max(x, 0.0); }
     }
 }
+
+// Gate and up joined: an activation of `gate` times `up`; kind 4 is gpt-oss's.
+fn gated(kind: u32, alpha: f32, limit: f32, gate: f32, up: f32) -> f32 {
+    if (kind == 4u) {
+        let low = min(gate, limit);
+        return low * sigmoid(alpha * low) * (clamp(up, -limit, limit) + 1.0);
+    }
+    return activate(kind, gate) * up;
+}

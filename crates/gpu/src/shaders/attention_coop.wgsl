@@ -35,7 +35,7 @@ fn bring_keys(page: u32, thread: u32) {
         let token = i % PAGE;
         var low = vec4<f16>();
         var high = vec4<f16>();
-        if c < params.chunks {
+        if c < CHUNKS {
             let at = 2u * (page + c * PAGE + token);
             low = keys[at];
             high = keys[at + 1u];
@@ -53,8 +53,8 @@ fn bring_values(page: u32, begin: u32, end: u32, thread: u32) {
         let token = i / (2u * FRAGS);
         var low = vec4<f16>();
         var high = vec4<f16>();
-        if c < params.chunks && token >= begin && token < end {
-            let at = 2u * (page + token * params.chunks + c);
+        if c < CHUNKS && token >= begin && token < end {
+            let at = 2u * (page + token * CHUNKS + c);
             low = values[at];
             high = values[at + 1u];
         }
@@ -88,7 +88,7 @@ fn main(
     for (var i = thread; i < 4u * FRAGS * PAGE; i += THREADS) {
         let r = i / (4u * FRAGS);
         let quad = i % (4u * FRAGS);
-        let source = (row + r) * params.q_stride + params.q_offset + head * params.head_dim;
+        let source = (row + r) * params.q_stride + params.q_offset + head * HEAD_DIM;
         let scaled = quad_of(source, quad, r < rows) * params.scale;
         rows_of[r * LINE / 4u + quad] = vec4<f16>(scaled);
     }
@@ -111,7 +111,7 @@ fn main(
 
     var highest = LOWEST;
     for (var p = first_page; p < last_page; p += 1u) {
-        let page = (page_of(span.pages, p) * params.kv_heads + kv_head) * params.chunks * PAGE;
+        let page = (page_of(span.pages, p) * params.kv_heads + kv_head) * CHUNKS * PAGE;
         workgroupBarrier();
         bring_keys(page, thread);
         workgroupBarrier();
@@ -134,13 +134,13 @@ fn main(
     known[thread] = highest;
     workgroupBarrier();
     highest = max(highest, known[thread ^ 16u]);
-    if params.sinks != 0u {
+    if SINKS {
         highest = max(highest, sinks[head]);
     }
 
     var weight = 0.0;
     for (var p = first_page; p < last_page; p += 1u) {
-        let page = (page_of(span.pages, p) * params.kv_heads + kv_head) * params.chunks * PAGE;
+        let page = (page_of(span.pages, p) * params.kv_heads + kv_head) * CHUNKS * PAGE;
         workgroupBarrier();
         bring_keys(page, thread);
         workgroupBarrier();
@@ -184,7 +184,7 @@ fn main(
     known[thread] = weight;
     workgroupBarrier();
     weight += known[thread ^ 16u];
-    if params.sinks != 0u {
+    if SINKS {
         weight += exp(sinks[head] - highest);
     }
     workgroupBarrier();
@@ -197,8 +197,8 @@ fn main(
         let r = i / 16u;
         let feature = F * 16u + i % 16u;
         let q = 16u * subgroup + r;
-        if q < rows && feature < params.head_dim {
-            let to = (row + q) * params.out_stride + params.out_offset + head * params.head_dim;
+        if q < rows && feature < HEAD_DIM {
+            let to = (row + q) * params.out_stride + params.out_offset + head * HEAD_DIM;
             out[to + feature] = scores[corner + (i % 16u) * 16u + r] / known[32u * subgroup + r];
         }
     }

@@ -7,21 +7,21 @@
 // As in heads.wgsl.
 @group(0) @binding(4) var<storage, read> gains: array<f32>;
 @group(0) @binding(5) var<storage, read> angles: array<vec2<f32>>;
+@group(0) @binding(6) var<storage, read> sinks: array<f32>;
 // Of each token, head and part: sums of values, and the largest score with the sum of weights.
-@group(0) @binding(6) var<storage, read_write> sums: array<f32>;
-@group(0) @binding(7) var<storage, read_write> extremes: array<vec2<f32>>;
-@group(0) @binding(8) var<storage, read_write> keys: array<vec4<u32>>;
-@group(0) @binding(9) var<storage, read_write> values: array<u32>;
+@group(0) @binding(7) var<storage, read_write> sums: array<f32>;
+@group(0) @binding(8) var<storage, read_write> extremes: array<vec2<f32>>;
+@group(0) @binding(9) var<storage, read_write> out: array<f32>;
+@group(0) @binding(10) var<storage, read_write> integers: array<u32>;
+@group(0) @binding(11) var<storage, read_write> keys: array<vec4<u32>>;
+@group(0) @binding(12) var<storage, read_write> values: array<vec4<u32>>;
 
-// ALL is the query heads, then the key, then the value.
-const WIDTH: u32 = 256u;
 // Threads that add up a head's squares.
-const TEAM: u32 = 8u;
-var<workgroup> head: array<f32, ALL * WIDTH>;
+const ADDERS: u32 = 8u;
 var<workgroup> squares: array<f32, THREADS>;
 
 fn feature_of(share: Share, h: u32, i: u32) -> f32 {
-    let n = params.head_dim;
+    let n = HEAD_DIM;
     if i >= n || (h < HEADS && h >= share.heads) {
         return 0.0;
     }
@@ -35,14 +35,18 @@ fn feature_of(share: Share, h: u32, i: u32) -> f32 {
     return new_values[share.row * params.v_stride + params.v_offset + share.kv_head * n + i];
 }
 
+fn feature(h: u32, i: u32) -> f32 { return rows[h * QUADS + i / 4u][i % 4u]; }
+
+fn set_feature(h: u32, i: u32, value: f32) { rows[h * QUADS + i / 4u][i % 4u] = value; }
+
 // Norm of the queries and the key.
 fn normalise(thread: u32) {
-    let n = params.head_dim;
-    let h = thread / TEAM;
+    let n = HEAD_DIM;
+    let h = thread / ADDERS;
     var sum = 0.0;
     if h <= HEADS {
-        for (var i = thread % TEAM; i < n; i += TEAM) {
-            sum += head[h * WIDTH + i] * head[h * WIDTH + i];
+        for (var i = thread % ADDERS; i < n; i += ADDERS) {
+            sum += feature(h, i) * feature(h, i);
         }
     }
     squares[thread] = sum;
@@ -50,14 +54,14 @@ fn normalise(thread: u32) {
     for (var i = thread; i < (HEADS + 1u) * n; i += THREADS) {
         let h = i / n;
         let is_key = h == HEADS;
-        if select(params.q_norm, params.k_norm, is_key) != 0u {
+        if select(Q_NORM, K_NORM, is_key) {
             var all = 0.0;
-//each T 8
-            all += squares[h * TEAM + T];
-//end
+            for (var k = 0u; k < ADDERS; k += 1u) {
+                all += squares[h * ADDERS + k];
+            }
             let eps = select(params.q_eps, params.k_eps, is_key);
             let gain = gains[select(0u, n, is_key) + i % n];
-            head[h * WIDTH + i % n] *= gain / sqrt(all / f32(n) + eps);
+            set_feature(h, i % n, feature(h, i % n) * gain / sqrt(all / f32(n) + eps));
         }
     }
     workgroupBarrier();
@@ -65,43 +69,49 @@ fn normalise(thread: u32) {
 
 // Rotation of the queries and the key.
 fn rotate(position: u32, thread: u32) {
-    let pairs = max(params.q_pairs, params.k_pairs);
+    // Not zero, which nothing could be divided by.
+    const pairs = max(max(Q_PAIRS, K_PAIRS), 1u);
     for (var i = thread; i < (HEADS + 1u) * pairs; i += THREADS) {
         let h = i / pairs;
         let pair = i % pairs;
-        if select(params.q_pairs, params.k_pairs, h == HEADS) != 0u {
+        if select(Q_PAIRS, K_PAIRS, h == HEADS) != 0u {
             let low = angles[(position & 255u) * pairs + pair];
             let high = angles[(256u + (position >> 8u)) * pairs + pair];
             let cosine = (low.x * high.x - low.y * high.y) * params.magnitude;
             let sine = (low.y * high.x + low.x * high.y) * params.magnitude;
-            let is_interleaved = params.interleaved != 0u;
-            let first = h * WIDTH + select(pair, 2u * pair, is_interleaved);
-            let second = h * WIDTH + select(pair + pairs, 2u * pair + 1u, is_interleaved);
-            let x = head[first];
-            let y = head[second];
-            head[first] = x * cosine - y * sine;
-            head[second] = x * sine + y * cosine;
+            let first = select(pair, 2u * pair, INTERLEAVED);
+            let second = select(pair + pairs, 2u * pair + 1u, INTERLEAVED);
+            let x = feature(h, first);
+            let y = feature(h, second);
+            set_feature(h, first, x * cosine - y * sine);
+            set_feature(h, second, x * sine + y * cosine);
         }
     }
     workgroupBarrier();
 }
 
-// Stores the key and the value at a place of the cache.
-fn keep(share: Share, place: u32, thread: u32) {
+// Stores the key and the value for this workgroup and, where it ends with them, in a place of the cache.
+fn keep(share: Share, place: u32, is_last: bool, thread: u32) {
     let inside = place % PAGE;
-    let page = (place / PAGE * params.kv_heads + share.kv_head) * params.chunks * PAGE;
-    if thread < params.chunks {
-        let at = HEADS * WIDTH + 8u * thread;
-        keys[page + thread * PAGE + inside] = vec4(
-            half_pair(head[at], head[at + 1u]),
-            half_pair(head[at + 2u], head[at + 3u]),
-            half_pair(head[at + 4u], head[at + 5u]),
-            half_pair(head[at + 6u], head[at + 7u]),
-        );
-    }
-    for (var i = thread; i < 4u * params.chunks; i += THREADS) {
-        let at = (HEADS + 1u) * WIDTH + 2u * i;
-        values[4u * (page + inside * params.chunks) + i] = half_pair(head[at], head[at + 1u]);
+    let page = (place / PAGE * params.kv_heads + share.kv_head) * CHUNKS * PAGE;
+    let pairs = 4u * CHUNKS;
+    for (var i = thread; i < 2u * pairs; i += THREADS) {
+        let is_key = i < pairs;
+        let pair = select(i - pairs, i, is_key);
+        let h = select(HEADS + 1u, HEADS, is_key);
+        let both = half_pair(feature(h, 2u * pair), feature(h, 2u * pair + 1u));
+        let c = pair / 4u;
+        if is_key {
+            new_key[c][pair % 4u] = both;
+            if is_last {
+                keys[page + c * PAGE + inside][pair % 4u] = both;
+            }
+        } else {
+            new_value[c][pair % 4u] = both;
+            if is_last {
+                values[page + inside * CHUNKS + c][pair % 4u] = both;
+            }
+        }
     }
 }
 
@@ -112,29 +122,22 @@ fn main(
 ) {
     let share = share_of(id);
     let position = position_of(share.row);
-    let width = 8u * params.chunks;
-//each H ALL
-    for (var i = thread; i < width; i += THREADS) {
-        head[H * WIDTH + i] = feature_of(share, H, i);
+    let place = place_of(share.row);
+    let width = 8u * CHUNKS;
+    // Under way while the heads are prepared. What is stored here meanwhile is not taken from there.
+    read_ahead(share, share.first_page, thread);
+    for (var i = thread; i < (HEADS + 2u) * width; i += THREADS) {
+        set_feature(i / width, i % width, feature_of(share, i / width, i % width));
     }
-//end
     workgroupBarrier();
-    if params.q_norm + params.k_norm != 0u {
+    if Q_NORM || K_NORM {
         normalise(thread);
     }
-    if params.q_pairs + params.k_pairs != 0u {
+    if Q_PAIRS + K_PAIRS != 0u {
         rotate(position, thread);
     }
-    let quads = 2u * params.chunks;
-    for (var i = thread; i < HEADS * quads; i += THREADS) {
-        let at = (i / quads) * WIDTH + 4u * (i % quads);
-        query[(i / quads) * 64u + i % quads] =
-            vec4(head[at], head[at + 1u], head[at + 2u], head[at + 3u]);
-    }
-    if position / PAGE >= share.first_page && position / PAGE < share.last_page {
-        keep(share, place_of(share.row), thread);
-    }
-    storageBarrier();
+    let page = position / PAGE;
+    keep(share, place, page >= share.first_page && page < share.last_page, thread);
     workgroupBarrier();
-    attend(share, id, thread);
+    attend(share, id, position, thread);
 }

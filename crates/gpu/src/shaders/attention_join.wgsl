@@ -35,7 +35,7 @@ fn main(
     totals[thread] = own.y;
     workgroupBarrier();
     var highest = LOWEST;
-    if params.sinks != 0u {
+    if SINKS {
         highest = sinks[id.x];
     }
     for (var p = 0u; p < count; p += 1u) {
@@ -45,18 +45,18 @@ fn main(
     factors[thread] = select(0.0, exp(own.x - highest), own.y != 0.0);
     workgroupBarrier();
     var weight = 0.0;
-    if params.sinks != 0u {
+    if SINKS {
         weight = exp(sinks[id.x] - highest);
     }
     for (var p = 0u; p < count; p += 1u) {
         weight += totals[p] * factors[p];
     }
-    let width = 8u * params.chunks;
+    let width = 8u * CHUNKS;
     let row = lone(id.y);
-    let to = row * params.out_stride + params.out_offset + id.x * params.head_dim;
+    let to = row * params.out_stride + params.out_offset + id.x * HEAD_DIM;
     let feature = 4u * thread;
     var sum = vec4(0.0);
-    if feature < params.head_dim {
+    if feature < HEAD_DIM {
         var p = 0u;
         for (; p + 4u <= count; p += 4u) {
 //each U 4
@@ -72,15 +72,15 @@ fn main(
         }
         sum /= weight;
 //each J 4
-        if feature + J < params.head_dim {
+        if feature + J < HEAD_DIM {
             out[to + feature + J] = sum[J];
         }
 //end
     }
     if params.integers != 0u {
-        let chunk = (id.x * params.head_dim + feature) / 32u;
-        let chunks = params.heads * params.head_dim / 32u;
-        let valid = feature < params.head_dim;
+        let chunk = (id.x * HEAD_DIM + feature) / 32u;
+        let chunks = params.heads * HEAD_DIM / 32u;
+        let valid = feature < HEAD_DIM;
         store_integers(sum, valid, row * params.integers, chunks, chunk, thread);
     }
 }

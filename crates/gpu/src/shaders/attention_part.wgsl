@@ -1,14 +1,29 @@
-// One part of the past of a token, for HEADS query heads that share a key-value head (flash decoding).
-// `attention_join.wgsl` joins the parts. Grid: parts, key-value heads * blocks, tokens.
+// One part of the past of a token, for HEADS query heads that share a key-value head (flash decoding), a
+// team of threads for each. `attention_join.wgsl` joins the parts; where there is one alone, this is all.
+// Grid: parts, key-value heads * blocks, tokens.
+//
+// Single tokens wait for instructions more than for anything else: they go through the code once. So it is
+// kept short, and what many registers would do is left to many threads.
 
-const THREADS: u32 = 128u;
+const TEAM: u32 = 128u;
+const THREADS: u32 = HEADS * TEAM;
+// Runs of four features of a head at most.
+const QUADS: u32 = 64u;
+// Threads of a team that have the same features of different tokens.
+const LANES: u32 = min(TEAM / CHUNKS, PAGE);
+// Of what is not there.
+const NONE: u32 = 0xffffffffu;
 
-var<workgroup> query: array<vec4<f32>, HEADS * 64u>;
+// Heads, of four features each: queries, then, where they are new, key and value. Later sums of values.
+var<workgroup> rows: array<vec4<f32>, ROOM>;
+// Of each head and side the products of a page's tokens.
 var<workgroup> products: array<f32, 2u * HEADS * PAGE>;
-// Scores, then weights, token by token.
-var<workgroup> weights: array<f32, HEADS * PAGE>;
-var<workgroup> largest: array<f32, HEADS * 16u>;
-var<workgroup> shared_sums: array<vec3<f32>, THREADS>;
+// Of each head scores, then weights.
+var<workgroup> weights: array<vec4<f32>, HEADS * PAGE / 4u>;
+var<workgroup> largest: array<vec4<f32>, HEADS * 4u>;
+// A new key and value as the cache has them.
+var<workgroup> new_key: array<vec4<u32>, QUADS / 2u>;
+var<workgroup> new_value: array<vec4<u32>, QUADS / 2u>;
 
 // A workgroup's share of a token's attention.
 struct Share {
@@ -43,118 +58,214 @@ fn share_of(id: vec3<u32>) -> Share {
     );
 }
 
-// Attends with what `query` holds.
-fn attend(share: Share, id: vec3<u32>, thread: u32) {
-    let token = thread % PAGE;
-    let side = thread / PAGE;
-    // Threads beyond whole groups of `pairs` have no share in the sums.
-    let pairs = 4u * params.chunks;
-    let pair = thread % pairs;
-    let lane = thread / pairs;
-    let lanes = THREADS / pairs;
+// The keys of a page that a thread begins with, of one token: every second run of 8 features.
+var<private> ahead: array<vec4<u32>, KEY_LOADS>;
 
-//each G HEADS
-    var most_G = LOWEST;
-    var sum_G = vec2(0.0, 0.0);
-    var weight_G = 0.0;
+// Where the keys of page `p` of a share begin, and its values.
+fn page_at(share: Share, p: u32) -> u32 {
+    return (page_of(share.pages, p) * params.kv_heads + share.kv_head) * CHUNKS * PAGE;
+}
+
+// Reads keys of a page ahead of their use.
+fn read_ahead(share: Share, p: u32, thread: u32) {
+    if p < share.last_page {
+        let source = page_at(share, p) + thread % PAGE;
+        let side = thread / PAGE % 2u;
+//each U KEY_LOADS
+        ahead[U] = keys[source + min(side + 2u * U, CHUNKS - 1u) * PAGE];
 //end
+    }
+}
+
+fn product8(head: u32, c: u32, packed: vec4<u32>) -> f32 {
+    return dot8(packed, rows[head * QUADS + 2u * c], rows[head * QUADS + 2u * c + 1u]);
+}
+
+// Attends with the queries in `rows` and what `read_ahead` has read. The key and value at position
+// `fresh` are those in workgroup memory.
+fn attend(share: Share, id: vec3<u32>, fresh: u32, thread: u32) {
+    let head = thread / TEAM;
+    let member = thread % TEAM;
+    let token = member % PAGE;
+    let side = member / PAGE;
+    // Of the values, a thread has 8 features of every so manieth token.
+    let chunk = member % CHUNKS;
+    let lane = member / CHUNKS;
+
+    var most = LOWEST;
+    // Of the thread's token.
+    var weight = 0.0;
+    var low = vec4(0.0);
+    var high = vec4(0.0);
 
     for (var p = share.first_page; p < share.last_page; p += 1u) {
-        let page = (page_of(share.pages, p) * params.kv_heads + share.kv_head) * params.chunks * PAGE;
+        let page = page_at(share, p);
         let base = p * PAGE;
         let begin = max(share.seen.x, base) - base;
         let end = min(share.seen.y - base, PAGE);
+        let is_fresh = base + token == fresh;
+        var product = 0.0;
+//each U KEY_LOADS
+        let c_U = side + 2u * U;
+        if c_U < CHUNKS {
+            product += product8(head, c_U, select(ahead[U], new_key[c_U], is_fresh));
+        }
+//end
+        for (var c = side + 2u * KEY_LOADS; c < CHUNKS; c += 2u) {
+            let more = keys[page + c * PAGE + token];
+            product += product8(head, c, select(more, new_key[c], is_fresh));
+        }
         workgroupBarrier();
-//each G HEADS
-        var product_G = 0.0;
+        products[(head * 2u + side) * PAGE + token] = product;
+        read_ahead(share, p + 1u, thread);
+        // All of these are under way together.
+        let source = page + chunk;
+//each U LOADS
+        let first_U = values[source + min(lane + U * LANES, PAGE - 1u) * CHUNKS];
 //end
-        for (var first = side; first < params.chunks; first += 16u) {
-//each U 8
-            let c_U = min(first + 2u * U, params.chunks - 1u);
-            let key_U = keys[page + c_U * PAGE + token];
-//end
-//each U 8
-            if first + 2u * U < params.chunks {
-//each G HEADS
-                product_G += dot8(key_U, query[G * 64u + 2u * c_U], query[G * 64u + 2u * c_U + 1u]);
-//end
+        workgroupBarrier();
+        if member < 16u {
+            var four = vec4(LOWEST);
+//each J 4
+            let t_J = 4u * member + J;
+            let score_J =
+                score_of(products[head * 2u * PAGE + t_J] + products[(head * 2u + 1u) * PAGE + t_J]);
+            if t_J >= begin && t_J < end {
+                four[J] = score_J;
             }
 //end
-        }
-//each G HEADS
-        products[(side * HEADS + G) * PAGE + token] = product_G;
-//end
-        workgroupBarrier();
-        for (var i = thread; i < HEADS * PAGE; i += THREADS) {
-            let g = i / PAGE;
-            let t = i % PAGE;
-            let score = score_of(products[i] + products[HEADS * PAGE + i]);
-            weights[t * HEADS + g] = select(LOWEST, score, t >= begin && t < end);
+            weights[head * 16u + member] = four;
+            largest[head * 4u + member / 4u][member % 4u] =
+                max(max(four.x, four.y), max(four.z, four.w));
         }
         workgroupBarrier();
-        for (var i = thread; i < HEADS * 16u; i += THREADS) {
-            let g = i % HEADS;
-            let t = i / HEADS;
-            largest[g * 16u + t] = max(
-                max(weights[t * HEADS + g], weights[(t + 16u) * HEADS + g]),
-                max(weights[(t + 32u) * HEADS + g], weights[(t + 48u) * HEADS + g]),
-            );
+        var all = max(
+            max(largest[head * 4u], largest[head * 4u + 1u]),
+            max(largest[head * 4u + 2u], largest[head * 4u + 3u]),
+        );
+        let highest = max(most, max(max(all.x, all.y), max(all.z, all.w)));
+        let shrink = exp(most - highest);
+        most = highest;
+        low *= shrink;
+        high *= shrink;
+        if side == 0u {
+            let score = weights[head * 16u + token / 4u][token % 4u];
+            let own = select(0.0, exp(score - highest), token >= begin && token < end);
+            weights[head * 16u + token / 4u][token % 4u] = own;
+            weight = weight * shrink + own;
         }
         workgroupBarrier();
-//each G HEADS
-        var highest_G = most_G;
-//each J 16
-        highest_G = max(highest_G, largest[G * 16u + J]);
+        if lane < LANES {
+            // Weights of tokens that are not seen are zero, but their values may be anything.
+//each U LOADS
+            let t_U = lane + U * LANES;
+            if t_U >= begin && t_U < end {
+                let value = select(first_U, new_value[chunk], base + t_U == fresh);
+                let w = weights[head * 16u + t_U / 4u][t_U % 4u];
+                low += w * vec4(halves(value.x), halves(value.y));
+                high += w * vec4(halves(value.z), halves(value.w));
+            }
 //end
-        let shrink_G = exp(most_G - highest_G);
-        most_G = highest_G;
-        sum_G *= shrink_G;
-        weight_G *= shrink_G;
-        if thread < PAGE {
-            let score = weights[thread * HEADS + G];
-            let seen_here = thread >= begin && thread < end;
-            weights[thread * HEADS + G] = select(0.0, exp(score - highest_G), seen_here);
-        }
-//end
-        workgroupBarrier();
-        if lane < lanes {
-            // All of a round's values are under way together. Weights of tokens that are not seen are
-            // zero, but their values may be anything.
-            let source = 4u * page + pair;
-            for (var first = lane; first < end; first += 16u * lanes) {
-//each U 16
-                let t_U = min(first + U * lanes, PAGE - 1u);
-                let packed_U = values[source + 4u * t_U * params.chunks];
-//end
-//each U 16
-                if first + U * lanes >= begin && first + U * lanes < end {
-                    let value = halves(packed_U);
-//each G HEADS
-                    let w_G = weights[t_U * HEADS + G];
-                    sum_G += w_G * value;
-                    weight_G += w_G;
-//end
+            for (var t = lane + LOADS * LANES; t < end; t += LANES) {
+                if t >= begin {
+                    let more = values[source + t * CHUNKS];
+                    let value = select(more, new_value[chunk], base + t == fresh);
+                    let w = weights[head * 16u + t / 4u][t % 4u];
+                    low += w * vec4(halves(value.x), halves(value.y));
+                    high += w * vec4(halves(value.z), halves(value.w));
                 }
-//end
             }
         }
     }
 
-//each G HEADS
+    // Sums of the upper half of the lanes are added to those of the lower half, which are stored.
     workgroupBarrier();
-    shared_sums[thread] = vec3(sum_G, weight_G);
+    let half = (LANES + 1u) / 2u;
+    let quads = 2u * CHUNKS;
+    let own = (head * half + lane % half) * quads + 2u * chunk;
+    if lane >= half && lane < LANES {
+        rows[own] = low;
+        rows[own + 1u] = high;
+    }
+    if side == 0u {
+        weights[head * 16u + token / 4u][token % 4u] = weight;
+    }
+    if member == 0u {
+        largest[head].x = most;
+    }
     workgroupBarrier();
-    if lane == 0u && G < share.heads {
-        var all = shared_sums[thread];
-        for (var i = 1u; i < lanes; i += 1u) {
-            all += shared_sums[thread + i * pairs];
+    if lane < half {
+        if lane + half < LANES {
+            low += rows[own];
+            high += rows[own + 1u];
         }
-        let at = (id.z * params.heads + share.first_head + G) * parts() + id.x;
-        sums[2u * (at * pairs + pair)] = all.x;
-        sums[2u * (at * pairs + pair) + 1u] = all.y;
-        if pair == 0u {
-            extremes[at] = vec2(most_G, all.z);
+        rows[own] = low;
+        rows[own + 1u] = high;
+    }
+    workgroupBarrier();
+    // Four features of a head for each thread.
+    for (var first = 0u; first < HEADS * quads; first += THREADS) {
+        let h = (first + thread) / quads;
+        let quad = (first + thread) % quads;
+        let valid = h < share.heads;
+        var sum = vec4(0.0);
+        var total = vec4(0.0);
+        if valid {
+            for (var i = 0u; i < half; i += 1u) {
+                sum += rows[(h * half + i) * quads + quad];
+            }
+//each I 16
+            total += weights[h * 16u + I];
+//end
+        }
+        let all = dot(total, vec4(1.0));
+        let highest = largest[min(h, HEADS - 1u)].x;
+        if parts() == 1u {
+            finish(share, share.first_head + h, quad, sum, all, highest, valid, thread);
+        } else if valid {
+            let part = (id.z * params.heads + share.first_head + h) * parts() + id.x;
+            let at = 4u * (part * quads + quad);
+//each J 4
+            sums[at + J] = sum[J];
+//end
+            if quad == 0u {
+                extremes[part] = vec2(highest, all);
+            }
         }
     }
+}
+
+// Stores four features of a head that has no other parts; as integers as well, if a product wants them.
+fn finish(
+    share: Share,
+    head: u32,
+    quad: u32,
+    sum: vec4<f32>,
+    weight: f32,
+    most: f32,
+    valid: bool,
+    thread: u32,
+) {
+    var all = sum;
+    if valid {
+        if SINKS {
+            let sink = sinks[head];
+            let highest = max(most, sink);
+            let factor = exp(most - highest);
+            all *= factor / (weight * factor + exp(sink - highest));
+        } else {
+            all /= weight;
+        }
+        let to = share.row * params.out_stride + params.out_offset + head * HEAD_DIM;
+//each J 4
+        if 4u * quad + J < HEAD_DIM {
+            out[to + 4u * quad + J] = all[J];
+        }
 //end
+    }
+    if params.integers != 0u {
+        let chunk = (head * HEAD_DIM + 4u * quad) / 32u;
+        let chunks = params.heads * HEAD_DIM / 32u;
+        store_integers(all, valid, share.row * params.integers, chunks, chunk, thread);
+    }
 }

@@ -49,7 +49,7 @@ fn main(
 
     for (var i = thread; i < TILE * WIDTH; i += THREADS) {
         let r = i / WIDTH;
-        let source = (row + r) * params.q_stride + params.q_offset + head * params.head_dim;
+        let source = (row + r) * params.q_stride + params.q_offset + head * HEAD_DIM;
         query[i] = quad_of(source, i % WIDTH, r < rows);
     }
 
@@ -66,13 +66,13 @@ fn main(
     let first_seen = visible(position, end).x;
     let last_seen = visible(position + rows - 1u, end).y;
     for (var p = first_seen / PAGE; p * PAGE < last_seen; p += 1u) {
-        let page = (page_of(span.pages, p) * params.kv_heads + kv_head) * params.chunks * PAGE;
+        let page = (page_of(span.pages, p) * params.kv_heads + kv_head) * CHUNKS * PAGE;
         let base = p * PAGE;
         workgroupBarrier();
 //each I 4
         var score_I = vec4(0.0);
 //end
-        for (var c = 0u; c < params.chunks; c += 1u) {
+        for (var c = 0u; c < CHUNKS; c += 1u) {
             let at = page + c * PAGE + lane;
 //each J 4
             let key_J = keys[at + J * 16u];
@@ -158,13 +158,13 @@ fn main(
         all += known[(4u * group + I) * 16u + J];
 //end
         var scale = 1.0;
-        if params.sinks != 0u {
+        if SINKS {
             let highest = max(most_I, sinks[head]);
             scale = exp(most_I - highest);
             all = all * scale + exp(sinks[head] - highest);
         }
         let to = (row + 4u * group + I) * params.out_stride + params.out_offset
-            + head * params.head_dim;
+            + head * HEAD_DIM;
 //each Q QUADS
         store(to, 4u * (lane + 16u * Q), sum_I_Q * (scale / all));
 //end
@@ -174,14 +174,14 @@ fn main(
 
 // Four halves of a token's values; some that exist where the head has no such features.
 fn value_of(source: u32, token: u32, lane: u32, q: u32) -> vec2<u32> {
-    let quads = 2u * params.chunks;
+    let quads = 2u * CHUNKS;
     let quad = min(lane + 16u * q, quads - 1u);
     return values[source - lane + token * quads + quad];
 }
 
 fn store(to: u32, feature: u32, four: vec4<f32>) {
 //each J 4
-    if feature + J < params.head_dim {
+    if feature + J < HEAD_DIM {
         out[to + feature + J] = four[J];
     }
 //end

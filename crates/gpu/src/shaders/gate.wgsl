@@ -4,7 +4,7 @@
 struct Params {
     width: u32,
     rows: u32,
-    kind: u32,      // of activate.wgsl, or 4: gpt-oss's, with alpha and limit
+    kind: u32,      // of activate.wgsl
     alpha: f32,
     limit: f32,
     // Words of a row of integers, or 0.
@@ -19,14 +19,6 @@ var<immediate> p: Params;
 
 const THREADS = 256u;
 
-fn gated(gate: f32, up: f32) -> f32 {
-    if (p.kind == 4u) {
-        let low = min(gate, p.limit);
-        return low * sigmoid(p.alpha * low) * (clamp(up, -p.limit, p.limit) + 1.0);
-    }
-    return activate(p.kind, gate) * up;
-}
-
 @compute @workgroup_size(THREADS)
 fn main(
     @builtin(workgroup_id) workgroup: vec3<u32>,
@@ -39,7 +31,9 @@ fn main(
         for (var j = 0u; j < 4u; j++) {
             let at = first + j;
             if (at < p.width) {
-                four[j] = gated(x[2u * row * p.width + at], x[(2u * row + 1u) * p.width + at]);
+                let gate = x[2u * row * p.width + at];
+                let up = x[(2u * row + 1u) * p.width + at];
+                four[j] = gated(p.kind, p.alpha, p.limit, gate, up);
                 y[row * p.width + at] = four[j];
             }
         }

@@ -2,8 +2,9 @@
 //
 // A token's chunks lie in planes, so that lanes which take two neighbouring chunks each read
 // neighbouring memory: the first 16 integers of even chunks, the other 16 of those, the same of odd
-// chunks; then two words for each chunk: its scale, and the sums of both halves as f16, which is exact.
-// Eight threads share a chunk.
+// chunks; then two words for each chunk: its scale, and the sums of both halves as f16, which is exact;
+// then, where a product leaves the division by the root mean square to the next one, the sum of squares
+// of each chunk, filled up with zeros to fours. Eight threads share a chunk.
 
 var<workgroup> chunk_most: array<f32, THREADS>;
 var<workgroup> chunk_sums: array<i32, THREADS>;

@@ -9,7 +9,7 @@ struct Place {
     valid: bool,
 }
 
-@group(0) @binding(3) var<storage, read> chosen: array<u32>;
+@group(0) @binding(CHOSEN) var<storage, read> chosen: array<u32>;
 
 fn place(z: u32) -> Place {
     let expert = chosen[z] - p.first;

@@ -20,6 +20,11 @@ struct Params {
     experts: u32,   // of a mixture: how many this part holds
     share: u32,     // of a mixture: chosen experts that read the same token
     tiles_at: u32,  // of a mixture: where the tiles of tokens are listed
+    normed: u32,    // whether activations are still to be divided by their root mean square
+    eps: f32,       // added to the mean square
+    words: u32,     // words of a row of the integers that are stored
+    alpha: f32,     // of a gate, see activate.wgsl
+    limit: f32,
 }
 
 var<immediate> p: Params;

@@ -13,7 +13,7 @@ fn dot16(a: vec4<u32>, b: vec4<u32>) -> i32 {
 fn products(group: u32, lane: u32, at: Place) -> array<f32, VALUES> {
     let pairs = (p.chunks + 1u) / 2u;
     //each R ROWS
-    let row_R = at.row + min(group * ROWS + R, p.rows - 1u);
+    let row_R = at.row + row_of(group, R);
     //each T COLUMNS
     var sum_R_T = 0.0;
     //end
@@ -21,7 +21,7 @@ fn products(group: u32, lane: u32, at: Place) -> array<f32, VALUES> {
     //each T COLUMNS
     let token_T = (at.x + min(T, at.tokens - 1u)) * p.x_stride;
     //end
-    for (var n = lane; n < pairs; n += THREADS) {
+    for (var n = lane; n < pairs; n += LANES) {
         let c = 2u * n;
         //each R ROWS
         let a_low_R = codes(row_R, c, 0u);
@@ -75,6 +75,11 @@ fn product(
         }
     }
     return bitcast<f32>(both.x) * sum;
+}
+
+// Sums of squares of a token's chunks 4i to 4i + 3, see integers.wgsl.
+fn squares_of(token: u32, i: u32) -> vec4<f32> {
+    return bitcast<vec4<f32>>(x[token * p.x_stride + 5u * ((p.chunks + 1u) / 2u) + i]);
 }
 
 // Scales of chunks i and i + 1. Only where rows have an even number of chunks do they lie in whole

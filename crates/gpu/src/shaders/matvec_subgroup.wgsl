@@ -1,7 +1,34 @@
 // Sums up the lanes of a group: within subgroups by the hardware, among them through workgroup
-// memory. A group has as many lanes as the largest subgroup, or more.
+// memory. A group has as many lanes as the largest subgroup, or more. A workgroup takes TURNS times
+// GROUPS groups.
 
-var<workgroup> partial: array<f32, PARTS * VALUES>;
+var<workgroup> partial: array<f32, PARTS * TURNS * VALUES>;
+// Of each subgroup, parts of each token's sum of squares.
+var<workgroup> squares: array<f32, PARTS * COLUMNS>;
+// Subgroups of a group, and of the workgroup.
+var<private> parts: u32;
+var<private> subgroups: u32;
+
+// The sum over the lanes of a group of the workgroup.
+fn total(group: u32, value: u32) -> f32 {
+    var sum = 0.0;
+    for (var part = 0u; part < parts; part++) {
+        sum += partial[(group * parts + part) * VALUES + value];
+    }
+    return sum;
+}
+
+// What a token's sums are to be multiplied with.
+fn factor(token: u32) -> f32 {
+    if (p.normed == 0u) {
+        return 1.0;
+    }
+    var sum = 0.0;
+    for (var i = 0u; i < subgroups; i++) {
+        sum += squares[i * COLUMNS + token];
+    }
+    return 1.0 / sqrt(sum / f32(p.inputs) + p.eps);
+}
 
 @compute @workgroup_size(SIZE)
 fn main(
@@ -12,26 +39,41 @@ fn main(
     @builtin(subgroup_invocation_id) invocation: u32,
 ) {
     let thread = subgroup * subgroup_size + invocation;
-    let first = (workgroup.y * grid.x + workgroup.x) * GROUPS;
+    let own = workgroup.y * grid.x + workgroup.x;
     let at = place(workgroup.z);
-    let sums = products(first + thread / THREADS, thread % THREADS, at);
-    //each V VALUES
-    let sum_V = subgroupAdd(sums[V]);
+    parts = LANES / subgroup_size;
+    subgroups = SIZE / subgroup_size;
+    prepare(own, thread, at);
+    //each T COLUMNS
+    var square_T = 0.0;
     //end
-    if (invocation == 0u) {
+    if (p.normed != 0u) {
+        for (var i = thread; i < (p.chunks + 3u) / 4u; i += SIZE) {
+            //each T COLUMNS
+            square_T += dot(squares_of(at.x + min(T, at.tokens - 1u), i), vec4(1.0));
+            //end
+        }
+    }
+    for (var turn = 0u; turn < TURNS; turn++) {
+        let group = (own * TURNS + turn) * GROUPS + thread / LANES;
+        let sums = products(group, thread % LANES, at);
         //each V VALUES
-        partial[subgroup * VALUES + V] = sum_V;
+        let sum_V = subgroupAdd(sums[V]);
+        //end
+        if (invocation == 0u) {
+            //each V VALUES
+            partial[(turn * subgroups + subgroup) * VALUES + V] = sum_V;
+            //end
+        }
+    }
+    if (p.normed != 0u) {
+        //each T COLUMNS
+        let all_T = subgroupAdd(square_T);
+        if (invocation == 0u) {
+            squares[subgroup * COLUMNS + T] = all_T;
+        }
         //end
     }
     workgroupBarrier();
-    let parts = THREADS / subgroup_size;
-    for (var i = thread; i < GROUPS * VALUES; i += SIZE) {
-        let group = i / VALUES;
-        let value = i % VALUES;
-        var sum = 0.0;
-        for (var part = 0u; part < parts; part++) {
-            sum += partial[(group * parts + part) * VALUES + value];
-        }
-        finish(first + group, value, sum, at);
-    }
+    finish(own, thread, at);
 }

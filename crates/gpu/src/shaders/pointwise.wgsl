@@ -34,15 +34,10 @@ const MUL: u32 = 3u;
 // Activations alone, and times `b`, follow each other in the order of `activate`.
 const ACTIVATION: u32 = 4u;
 const GATED: u32 = 8u;
-const CLAMPED: u32 = 12u;
 
 fn apply(u: f32, v: f32) -> f32 {
-    if params.op >= CLAMPED {
-        let gate = min(u, params.y);
-        return gate * sigmoid(params.x * gate) * (clamp(v, -params.y, params.y) + 1.0);
-    }
     if params.op >= GATED {
-        return activate(params.op - GATED, u) * v;
+        return gated(params.op - GATED, params.x, params.y, u, v);
     }
     if params.op >= ACTIVATION {
         return activate(params.op - ACTIVATION, u);

@@ -79,7 +79,7 @@ fn tables_say_where_tokens_are() {
     let room = Room { rows: 100, wanted: 100, pages: 20, tile: 32 };
     let mut tables = Tables::default();
     tables.set(&batch, &passes(&batch, &pager, &room, true)[0], &pager, &room);
-    let sizes = Sizes { tokens: 72, wanted: 1, lone: 2, parts: 2, tiles: 3, single: false };
+    let sizes = Sizes { tokens: 72, wanted: 1, lone: 2, parts: 1, tiles: 3, single: false };
     assert_eq!(tables.sizes, sizes);
     let at = |table: usize| tables.words[table] as usize;
     assert_eq!(tables.words[at(2)], 1, "the row of logits is the second token");

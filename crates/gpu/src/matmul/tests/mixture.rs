@@ -110,7 +110,7 @@ fn check(plain: bool, moe: &Moe, weights: &MixtureWeights, tokens: usize, add: b
     let room = Arc::new(MixtureRoom::new(&gpu, moe, HIDDEN, tokens).unwrap());
     let y = View::whole(&y_buffer);
     let mut mixture = Mixture::new(&gpu, moe, weights, &room, &activations, (&y, HIDDEN)).unwrap();
-    gpu.submit("a mixture", |pass| mixture.encode(pass, tokens, add).unwrap()).unwrap();
+    gpu.submit("a mixture", |pass| mixture.encode(pass, tokens, add, false).unwrap()).unwrap();
     let found: Vec<f32> = gpu.read(&y_buffer, 0..tokens * HIDDEN).unwrap();
     for (token, (found, x)) in found.chunks_exact(HIDDEN).zip(x.chunks_exact(HIDDEN)).enumerate() {
         let x: Vec<f64> = x.iter().map(|&x| f64::from(x)).collect();

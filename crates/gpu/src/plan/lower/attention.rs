@@ -64,12 +64,14 @@ impl Lower<'_> {
         let value = self.view(node.inputs[2])?;
         let value = Part { x: value, heads: kv_heads, norm: None, rotated: false };
         let q = self.root(heads * head_dim);
+        let raw = [query.x, key.x, value.x];
         let stored = Some(Stored { key, value, cache });
         let step = HeadsStep { head_dim, rotation, query, out: q, stored };
         self.push(node, Height::Tokens, Work::Heads(step));
         let out = self.fresh(node);
         let step = AttentionStep {
             q,
+            raw,
             out,
             cache,
             heads,
