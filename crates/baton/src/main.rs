@@ -6,6 +6,7 @@
 mod bench;
 mod cli;
 mod commands;
+mod computing;
 mod failure;
 mod format;
 mod guesses;
@@ -27,6 +28,8 @@ use std::thread;
 use clap::Parser;
 
 fn main() -> ExitCode {
+    // While this is the only thread.
+    baton_engine::quiet_drivers();
     panic::set_hook(Box::new(|info| {
         // A fault of a chat template, which becomes an error.
         if thread::current().name() == Some(baton_text::TEMPLATE_THREAD) {

@@ -67,7 +67,7 @@ impl Units {
             prefill,
             decode,
             crossover: self.crossover.map(|n| n as usize),
-            profiles: (!alone).then(|| profiles(store, options.threads)),
+            profiles: (!alone).then(|| profiles(store, &options)),
         };
         let remote = match &self.prefill {
             Named::Remote(address) => {
@@ -115,12 +115,12 @@ impl Trace {
     }
 }
 
-/// What was measured on this machine, with so many threads.
-pub fn profiles(store: &Store, threads: Option<usize>) -> Profiles {
+/// What was measured on this machine, with such threads and such a cache.
+pub fn profiles(store: &Store, options: &LoadOptions) -> Profiles {
     let Machine { cpu, processors, isa, arch, .. } = Machine::look();
-    let threads = threads.map(|n| format!(", {n} threads")).unwrap_or_default();
+    let threads = options.threads.map(|n| format!(", {n} threads")).unwrap_or_default();
     let machine = format!("{cpu}, {processors} processors, {isa}, {arch}{threads}");
-    Profiles::new(store.settings().home.join("profiles"), machine)
+    Profiles::new(store.settings().home.join("profiles"), machine, options.kv_type)
 }
 
 /// Where the key of prefill servers is, unless somebody says otherwise.

@@ -94,7 +94,43 @@ impl Error {
         Error::Malformed { problem: problem.into() }
     }
 
+    /// The same error of a file that lies in `to` once all is done, and in `from` until then.
+    #[must_use]
+    pub fn moved(self, from: &Path, to: &Path) -> Error {
+        match self {
+            Error::Io { path, source } => match path.strip_prefix(from) {
+                // Joined with nothing, a path would get a separator at its end.
+                Ok(rest) if rest.as_os_str().is_empty() => Error::Io { path: to.into(), source },
+                Ok(rest) => Error::Io { path: to.join(rest), source },
+                Err(_) => Error::Io { path, source },
+            },
+            other => other,
+        }
+    }
+
     pub(crate) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Error + '_ {
         move |source| Error::Io { path: path.to_owned(), source }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_named_by_where_they_will_lie() {
+        let of = |path: &str| {
+            let source = std::io::ErrorKind::StorageFull.into();
+            let error = Error::Io { path: path.into(), source };
+            match error.moved(Path::new("a/.b.partial"), Path::new("a/b")) {
+                Error::Io { path, .. } => path,
+                other => panic!("{other}"),
+            }
+        };
+        assert_eq!(of("a/.b.partial/Data/x"), Path::new("a/b/Data/x"));
+        assert_eq!(of("a/.b.partial").to_str(), Path::new("a/b").to_str());
+        assert_eq!(of("a/c"), Path::new("a/c"));
+        let other = Error::malformed("x").moved(Path::new("a"), Path::new("b"));
+        assert!(other.to_string().contains("damaged"));
     }
 }

@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::BufWriter;
 use std::path::{Component, Path, PathBuf};
 
+use baton_graph::hex;
 use serde_json::{Value as Json, json};
 use sha2::{Digest, Sha256};
 
@@ -155,14 +156,7 @@ impl PackageWriter {
             return Err(Error::io(target)(exists()));
         }
         let partial = target.with_file_name(format!(".{}.partial", name.to_string_lossy()));
-        if partial.exists() {
-            fs::remove_dir_all(&partial).map_err(Error::io(&partial))?;
-        }
-        let folder = partial.join(DATA).join(WEIGHTS);
-        fs::create_dir_all(&folder).map_err(Error::io(&folder))?;
-        let path = folder.join(WEIGHT_NAME);
-        let file = File::create(&path).map_err(Error::io(&path))?;
-        let weights = BlobWriter::new(BufWriter::new(file)).map_err(Error::io(&path))?;
+        let weights = begin(&partial).map_err(|error| error.moved(&partial, target))?;
         Ok(PackageWriter { target: target.to_owned(), partial, weights })
     }
 
@@ -174,13 +168,26 @@ impl PackageWriter {
     pub fn finish(self, model: &Model) -> Result<()> {
         let PackageWriter { target, partial, weights } = self;
         let result = write_rest(&partial, weights, model)
-            .and_then(|()| fs::rename(&partial, &target).map_err(Error::io(&target)));
+            .and_then(|()| fs::rename(&partial, &target).map_err(Error::io(&target)))
+            .map_err(|error| error.moved(&partial, &target));
         if result.is_err() {
             // What is left is of no use; that it cannot be removed changes nothing for the caller.
             let _ = fs::remove_dir_all(&partial);
         }
         result
     }
+}
+
+/// The weight file of a package that has nothing else yet.
+fn begin(folder: &Path) -> Result<BlobWriter<BufWriter<File>>> {
+    if folder.exists() {
+        fs::remove_dir_all(folder).map_err(Error::io(folder))?;
+    }
+    let weights = folder.join(DATA).join(WEIGHTS);
+    fs::create_dir_all(&weights).map_err(Error::io(&weights))?;
+    let path = weights.join(WEIGHT_NAME);
+    let file = File::create(&path).map_err(Error::io(&path))?;
+    BlobWriter::new(BufWriter::new(file)).map_err(Error::io(&path))
 }
 
 fn write_rest(folder: &Path, weights: BlobWriter<BufWriter<File>>, model: &Model) -> Result<()> {
@@ -224,7 +231,7 @@ fn identifier(name: &str, model: &[u8]) -> String {
     let mut bytes: [u8; 16] = digest[..16].try_into().expect("16 bytes");
     bytes[6] = bytes[6] & 0x0f | 0x80;
     bytes[8] = bytes[8] & 0x3f | 0x80;
-    let hex: String = bytes.iter().map(|byte| format!("{byte:02X}")).collect();
+    let hex = hex(&bytes).to_uppercase();
     let parts = [0..8, 8..12, 12..16, 16..20, 20..32].map(|range| &hex[range]);
     parts.join("-")
 }

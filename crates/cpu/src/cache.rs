@@ -9,7 +9,6 @@ mod file;
 #[cfg(test)]
 mod tests;
 
-use std::fmt::Write;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,6 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, SystemTime};
 
+use baton_graph::hex;
 use memmap2::Mmap;
 
 use crate::pages;
@@ -209,11 +209,7 @@ impl PackedCache {
     }
 
     fn path(&self, key: &Key) -> PathBuf {
-        let mut name = String::new();
-        for byte in &key[..16] {
-            write!(name, "{byte:02x}").expect("a string takes everything");
-        }
-        self.folder.join(name).with_extension(FINISHED)
+        self.folder.join(hex(&key[..16])).with_extension(FINISHED)
     }
 
     /// Paths of files in the folder whose names end like that.

@@ -229,6 +229,14 @@ impl Answer {
         }
     }
 
+    /// Takes note of the units that evaluated the prompt, when all of it is evaluated.
+    pub(crate) fn note_units(&mut self, sequences: &Sequences, seq: SeqId) {
+        if self.first_token.is_none() {
+            let evaluated = self.metrics.reused_tokens..self.prompt;
+            self.metrics.handed_over_tokens = sequences.handed_over(seq, evaluated);
+        }
+    }
+
     /// Chooses the next token by the logits of the step, in which its span was number `span`.
     ///
     /// # Errors
@@ -261,7 +269,8 @@ impl Answer {
             self.metrics.decode_steps += 1;
         }
         if self.first_token.is_none() {
-            self.metrics.prefill_phase = self.phases.prefilled();
+            let handed_over = self.metrics.handed_over_tokens > 0;
+            self.metrics.prefill_phase = self.phases.prefilled(handed_over);
         }
         let first = *self.first_token.get_or_insert(now);
         self.metrics.decode = now - first;

@@ -74,7 +74,8 @@ impl UnitChoice {
             }
             (_, _, &[one]) => Some((one, "the only unit of this machine")),
             _ if model.is_embedding() => {
-                Some((self.decode.unwrap_or_default(), "vectors are made on one unit"))
+                let named = self.decode.or(self.prefill);
+                Some((named.unwrap_or_default(), "vectors are made on one unit"))
             }
             _ => None,
         };
@@ -138,15 +139,24 @@ impl UnitChoice {
         Ok(Chosen { prefill: decode, decode, relay, why: vec![why] })
     }
 
-    /// What was measured, if it was of all these units.
+    /// What was measured, if it was of all these units, as they are now.
     fn profile(&self, model: &Model, units: &[UnitKind]) -> Option<Vec<Known>> {
         let profile = self.profiles.as_ref()?.find(&model.fingerprint())?;
-        let speeds = |unit: &UnitKind| {
-            let found = profile.units.iter().find(|speeds| speeds.unit == unit.name());
-            Some((*unit, found?.clone()))
-        };
-        units.iter().map(speeds).collect()
+        known(&profile.units, units, UnitKind::device)
     }
+}
+
+/// What was measured of these units, if it was of all, on the devices that they have now.
+fn known(
+    measured: &[Speeds],
+    units: &[UnitKind],
+    device: impl Fn(UnitKind) -> String,
+) -> Option<Vec<Known>> {
+    let speeds = |unit: &UnitKind| {
+        let found = measured.iter().find(|speeds| speeds.unit == unit.name())?;
+        (found.device == device(*unit)).then(|| (*unit, found.clone()))
+    };
+    units.iter().map(speeds).collect()
 }
 
 /// A unit with its speeds.
@@ -188,7 +198,8 @@ fn estimate(unit: UnitKind, roof: &Roof, work: &PassWork) -> Speeds {
     let cache: f64 = work.layers.iter().map(|(bytes, _)| bytes).sum();
     let handoff = HANDOFF_PASSES * cache / roof.read;
     let decode = work.seconds(roof, 1, TYPICAL.0);
-    Speeds { unit: unit.name().into(), prefill, decode, handoff: (handoff, handoff) }
+    let device = unit.device();
+    Speeds { unit: unit.name().into(), device, prefill, decode, handoff: (handoff, handoff) }
 }
 
 /// The best plan among units of these speeds; `fixed` are those for prompts and answers that the user
@@ -242,9 +253,11 @@ fn plan(
             ));
             Chosen { prefill, decode, relay: RelayOptions { crossover, chunk, ..relay }, why }
         }
-        // Handing over never pays, but it was asked for.
-        None if fixed.0.is_some() && fixed.1.is_some() => {
-            why.push(format!("prompts on {prefill} and answers on {decode}, as asked for"));
+        // Handing over never pays, but the unit for prompts was asked for.
+        None if fixed.0.is_some() => {
+            why.push(format!(
+                "prompts on {prefill}, as asked for, though handing over never pays; answers on {decode}"
+            ));
             Chosen { prefill, decode, relay: RelayOptions { chunk, ..relay }, why }
         }
         None => {
@@ -294,7 +307,8 @@ mod tests {
     fn speeds(unit: UnitKind, token: f64, pass: f64, decode: f64) -> Known {
         let prefill = [16, 64, 256, 1024].map(|n| (n, pass + token * n as f64)).to_vec();
         let handoff = (1e-5, 1e-5);
-        (unit, Speeds { unit: unit.name().into(), prefill, decode, handoff })
+        let device = String::new();
+        (unit, Speeds { unit: unit.name().into(), device, prefill, decode, handoff })
     }
 
     #[test]
@@ -322,6 +336,20 @@ mod tests {
     }
 
     #[test]
+    fn what_was_measured_on_another_device_is_not_known() {
+        let (_, cpu) = speeds(CPU, 5e-3, 0.01, 0.03);
+        let (_, other) = speeds(OTHER, 5e-4, 0.2, 0.06);
+        let measured = [cpu, Speeds { device: "card 1".into(), ..other }];
+        let device = |card: &'static str| {
+            move |unit| if unit == OTHER { card.to_owned() } else { String::new() }
+        };
+        let found = known(&measured, &[CPU, OTHER], device("card 1"));
+        assert_eq!(found.map(|known| known.len()), Some(2));
+        assert_eq!(known(&measured, &[CPU, OTHER], device("card 2")), None);
+        assert!(known(&measured, &[CPU], device("card 2")).is_some());
+    }
+
+    #[test]
     fn handing_over_must_pay() {
         let mut all = [speeds(CPU, 5e-3, 0.01, 0.03), speeds(OTHER, 4e-3, 0.01, 0.06)];
         assert_eq!(plan(&all, (None, None), relay(), "").prefill, OTHER);
@@ -329,6 +357,18 @@ mod tests {
         all[1].1.handoff.0 = 5e-3;
         let chosen = plan(&all, (None, None), relay(), "");
         assert_eq!((chosen.prefill, chosen.decode), (CPU, CPU));
+    }
+
+    #[test]
+    fn a_unit_that_is_named_is_never_dropped() {
+        // It reads and hands over so slowly that nothing is ever won, and writes slower still.
+        let mut all = [speeds(CPU, 1e-3, 0.01, 0.03), speeds(OTHER, 5e-3, 0.01, 9.0)];
+        all[1].1.handoff = (1e-2, 1e-2);
+        let chosen = plan(&all, (Some(OTHER), None), relay(), "");
+        assert_eq!((chosen.prefill, chosen.decode), (OTHER, CPU), "{:?}", chosen.why);
+        assert_eq!(chosen.relay.crossover, relay().crossover);
+        let chosen = plan(&all, (None, Some(OTHER)), relay(), "");
+        assert_eq!(chosen.decode, OTHER);
     }
 
     #[test]

@@ -93,6 +93,7 @@ pub fn compare(
 
 /// Compares an executor that hands caches over with one that does not, `reference`: over the
 /// `answer` tokens that `reference` finds most likely behind `prompt`, the cache of which is handed over.
+/// Also gives how many tokens of the prompt really were.
 ///
 /// # Errors
 /// If the prompt and the answer do not fit the executors, or their logits are no numbers.
@@ -101,7 +102,7 @@ pub fn compare_handoff(
     reference: &mut dyn Executor,
     prompt: &[u32],
     answer: usize,
-) -> Result<Comparison> {
+) -> Result<(Comparison, usize)> {
     let Some((&last, before)) = prompt.split_last() else { return Err(Error::EmptyPrompt) };
     let mut result = Comparison::default();
     let mut run = || {
@@ -117,9 +118,10 @@ pub fn compare_handoff(
         Ok(())
     };
     let ran = run();
+    let handed_over = relay.handed_over(SEQ, 0..prompt.len());
     relay.free(SEQ);
     reference.free(SEQ);
-    ran.map(|()| result.finished())
+    ran.map(|()| (result.finished(), handed_over))
 }
 
 /// Makes the sequence hold these tokens and no others.
@@ -298,12 +300,15 @@ mod tests {
         let prompt = random_tokens(40, 97, 2);
         let check =
             |seed| compare_handoff(&mut *relay(seed), &mut *executor(16, 1), &prompt, 20).unwrap();
-        let same = check(1);
+        let (same, handed_over) = check(1);
+        assert_eq!(handed_over, 39);
         assert!(same.mean_kl < 1e-4 && same.top1_agreement == 1.0, "{same:?}");
         // Halves were handed over, where the reference has singles.
         assert!(same.rows == 20 && same.max_difference > 0.0, "{same:?}");
-        let other = check(2);
+        let (other, _) = check(2);
         assert!(other.mean_kl > 0.01 && other.top1_agreement < 0.5, "{other:?}");
+        let alone = compare_handoff(&mut *executor(16, 2), &mut *executor(16, 1), &prompt, 20);
+        assert_eq!(alone.unwrap().1, 0, "one unit hands nothing over");
         let long = compare_handoff(&mut *relay(1), &mut *executor(16, 1), &prompt, 30);
         assert!(long.is_err(), "longer than the context");
     }

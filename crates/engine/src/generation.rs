@@ -1,9 +1,9 @@
 //! One answer alone, made step by step as its events are asked for.
 
 use std::iter::FusedIterator;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use baton_graph::{Logits, SeqId};
+use baton_graph::{Logits, Readiness, SeqId};
 
 use crate::answer::Answer;
 use crate::event::{finish, text};
@@ -20,8 +20,13 @@ pub struct Generation<'s> {
     answer: Answer,
     /// Of the last step, until all tokens are chosen that can be by them.
     logits: Option<Logits>,
+    /// Since when a part of the prompt is evaluated in the background.
+    since: Option<Instant>,
     cancel: CancelToken,
 }
+
+/// How often is looked whether what is evaluated in the background is there.
+const POLL: Duration = Duration::from_millis(1);
 
 impl<'s> Generation<'s> {
     pub(crate) fn new(
@@ -30,7 +35,7 @@ impl<'s> Generation<'s> {
         answer: Answer,
         cancel: CancelToken,
     ) -> Self {
-        Generation { session, seq, answer, logits: None, cancel }
+        Generation { session, seq, answer, logits: None, since: None, cancel }
     }
 
     /// The token ids of the prompt.
@@ -60,18 +65,7 @@ impl<'s> Generation<'s> {
             return Ok(());
         }
         let Some(logits) = self.logits.take() else {
-            self.answer.guess(engine);
-            let pending = self.answer.pending();
-            let count = pending.min(engine.limits().batch_tokens);
-            let mut sequences = engine.lock()?;
-            sequences.prepare(self.seq, pending);
-            // Waiting for others is no work of this answer.
-            let started = Instant::now();
-            self.answer.step_begins();
-            let logits = self.answer.evaluate(&mut sequences, self.seq, count)?;
-            self.answer.advance(count, started.elapsed());
-            self.logits = (self.answer.pending() == 0).then_some(logits);
-            return Ok(());
+            return self.evaluate();
         };
         self.answer.choose(engine, &logits, 0)?;
         if self.answer.pending() == 0 && !self.answer.is_over() {
@@ -79,6 +73,43 @@ impl<'s> Generation<'s> {
             return Ok(());
         }
         engine.lock()?.truncate(self.seq, self.answer.evaluated())
+    }
+
+    /// Evaluates the next tokens, or has them evaluated in the background, or waits a little for what
+    /// is: never for long, so that the answer can be cancelled meanwhile.
+    fn evaluate(&mut self) -> Result<()> {
+        let engine = self.session.engine();
+        self.answer.guess(engine);
+        let pending = self.answer.pending();
+        let most = engine.limits().batch_tokens;
+        let mut sequences = engine.lock()?;
+        let readiness = sequences.prepare(self.seq, pending);
+        let count = match readiness {
+            Readiness::Now => pending.min(most),
+            Readiness::Background(part) => part.min(most),
+            Readiness::Later => {
+                drop(sequences);
+                std::thread::sleep(POLL);
+                return Ok(());
+            }
+        };
+        // Waiting for others is no work of this answer, unless they work for it.
+        let started = Instant::now();
+        self.answer.step_begins();
+        let logits = self.answer.evaluate(&mut sequences, self.seq, count)?;
+        let took = match readiness {
+            Readiness::Background(_) => {
+                self.since.get_or_insert(started);
+                Duration::ZERO
+            }
+            _ => self.since.take().unwrap_or(started).elapsed(),
+        };
+        self.answer.advance(count, took);
+        if self.answer.pending() == 0 {
+            self.answer.note_units(&sequences, self.seq);
+            self.logits = Some(logits);
+        }
+        Ok(())
     }
 
     /// Leaves in the cache what is part of the answer.

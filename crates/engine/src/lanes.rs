@@ -139,6 +139,14 @@ impl Executor for Watched {
         self.inner.on_progress(wake);
     }
 
+    fn handed_over(&self, seq: SeqId, range: Range<usize>) -> usize {
+        self.inner.handed_over(seq, range)
+    }
+
+    fn breaker(&self) -> Option<Waker> {
+        self.inner.breaker()
+    }
+
     fn limits(&self) -> &Limits {
         self.inner.limits()
     }

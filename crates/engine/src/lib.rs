@@ -43,7 +43,7 @@ mod units;
 mod work;
 
 pub use baton_cpu::{PackedCache, PackedFile};
-pub use baton_graph::KvType;
+pub use baton_graph::{KvType, hex};
 pub use baton_text::{ChatTemplate, Message, RenderOptions};
 pub use cancel::CancelToken;
 pub use chat::{Chat, ChatAnswer};
@@ -72,5 +72,5 @@ pub use session::{GenerateOptions, Prompt, Session};
 pub use speculation::Speculate;
 pub use timeline::{Slice, Timeline, Work};
 pub use tune::{TuneOptions, tune};
-pub use units::{UnitKind, gpus};
+pub use units::{UnitKind, gpus, quiet_drivers};
 pub use work::PassWork;

@@ -12,6 +12,7 @@ use baton_weights::Weights;
 use crate::memory::{MemoryPlan, available_memory};
 use crate::model_text::ModelText;
 use crate::speculation::MOST_GUESSES;
+use crate::units::Holding;
 use crate::{
     Chosen, Engine, Error, Lanes, ModelTraits, RelayOptions, RemoteUnit, Result, Speculate,
     Timeline, UnitChoice, UnitKind, embedder, units,
@@ -221,7 +222,8 @@ fn whole_plan(
     let Some(draft) = &options.draft else { return Ok(plan) };
     let draft = Model::open(draft)?;
     let draft = plan_memory(&draft, &draft_options(&draft, options, limits.context))?;
-    Ok(MemoryPlan { draft: draft.total(), ..plan })
+    let apart = plan.apart.saturating_add(draft.apart);
+    Ok(MemoryPlan { draft: draft.total(), apart, ..plan })
 }
 
 fn limits(config: &ModelConfig, options: &LoadOptions) -> Result<Limits> {
@@ -293,20 +295,18 @@ fn memory_plan(
     let scratch = bytes(2 * 4 * widest).saturating_mul(bytes(limits.batch_tokens));
     // Of logits there is one row for the last token, and one for each guess behind it.
     let logits = bytes(4 * (1 + MOST_GUESSES)).saturating_mul(bytes(graph.vocab()));
-    let kv =
-        bytes(graph.kv_bytes_per_token(options.kv_type)).saturating_mul(bytes(limits.kv_tokens));
-    let units = [Some(options.unit), options.second_unit()];
-    let units: Vec<UnitKind> = units.into_iter().flatten().collect();
-    let copies = units.iter().filter(|unit| unit.copies_weights()).count();
-    let each = bytes(units.len());
-    MemoryPlan {
+    let mut plan = MemoryPlan {
         weights: bytes(weights.stored_bytes()),
-        copied: bytes(weights.quantized_bytes()).saturating_mul(bytes(copies)),
-        kv: kv.saturating_mul(each),
-        scratch: scratch.saturating_mul(each).saturating_add(logits),
-        draft: 0,
+        scratch: logits,
         available: available_memory(),
+        ..MemoryPlan::default()
+    };
+    for unit in [Some(options.unit), options.second_unit()].into_iter().flatten() {
+        let Holding { copied, kv_per_token, apart } = unit.holding(graph, weights, options.kv_type);
+        let kv = bytes(kv_per_token).saturating_mul(bytes(limits.kv_tokens));
+        plan.add(bytes(copied), kv, scratch, apart);
     }
+    plan
 }
 
 fn check_memory(plan: &MemoryPlan) -> Result<()> {

@@ -13,6 +13,8 @@ pub struct Metrics {
     pub reused_tokens: usize,
     /// Tokens of the prompt that were evaluated.
     pub prefilled_tokens: usize,
+    /// Those of them that one unit evaluated and handed over to the one that writes answers.
+    pub handed_over_tokens: usize,
     /// Tokens of the answer; the end-of-generation token is none of it.
     pub generated_tokens: usize,
     /// Steps that wrote the tokens after the first; fewer than these if guesses were right.
@@ -29,7 +31,8 @@ pub struct Metrics {
     pub first_token: Option<Duration>,
     /// From the first token to the last.
     pub decode: Duration,
-    /// What evaluating the prompt took of its unit.
+    /// What evaluating the prompt took of the unit that did so; if it was done by two, of the one that
+    /// handed over.
     pub prefill_phase: Phase,
     /// What the tokens after the first took of theirs.
     pub decode_phase: Phase,

@@ -9,7 +9,7 @@ use crate::energy::{Meter, Reading};
 /// What a phase took. Where several answers are made at once, it is of all of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Phase {
-    /// The unit that the phase is meant for.
+    /// The unit that computed it.
     pub unit: Option<&'static str>,
     /// Share of the phase's time in which that unit computed.
     pub utilisation: Option<f64>,
@@ -45,10 +45,10 @@ impl PhaseClock {
         }
     }
 
-    /// The first token is there; what it took.
-    pub(crate) fn prefilled(&mut self) -> Phase {
+    /// The first token is there; what it took, of the unit for prompts if that handed over anything.
+    pub(crate) fn prefilled(&mut self, handed_over: bool) -> Phase {
         let now = self.lanes.as_ref().map(Moment::now);
-        let phase = self.phase(0, self.start.as_ref(), now.as_ref());
+        let phase = self.phase(usize::from(!handed_over), self.start.as_ref(), now.as_ref());
         self.first_token = now;
         phase
     }

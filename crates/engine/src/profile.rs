@@ -4,12 +4,13 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
+use baton_graph::{KvType, hex};
 use serde::{Deserialize, Serialize};
 
 use crate::{Error, Result};
 
 /// Changes with the meaning of the fields; files of another version are not used.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// No profile is larger.
 const MOST_BYTES: u64 = 64 << 10;
 /// Most lengths of a profile.
@@ -24,6 +25,8 @@ pub struct Profile {
     model: String,
     /// The machine, with everything that speed depends on.
     machine: String,
+    /// What the cache is kept as.
+    kv_type: String,
     /// Each unit.
     pub units: Vec<Speeds>,
 }
@@ -34,6 +37,8 @@ pub struct Profile {
 pub struct Speeds {
     /// Its name.
     pub unit: String,
+    /// The device with its driver, if the machine may have several or others.
+    pub device: String,
     /// Tokens of a prompt, at least 2 and rising, and the seconds that it takes at once.
     pub prefill: Vec<(usize, f64)>,
     /// Seconds for one token of an answer.
@@ -67,36 +72,26 @@ impl Speeds {
     }
 }
 
-impl Profile {
-    /// Of the model with this fingerprint.
-    pub fn new(fingerprint: &[u8; 32], machine: &str, units: Vec<Speeds>) -> Self {
-        Profile { version: VERSION, model: hex(fingerprint), machine: machine.to_owned(), units }
-    }
-}
-
-/// Where profiles are kept: a folder with a file for each machine and model.
+/// Where profiles are kept: a folder with a file for each machine, type of cache and model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Profiles {
     folder: PathBuf,
     machine: String,
+    kv_type: KvType,
 }
 
 impl Profiles {
-    /// Those in `folder` of the machine that is called so: by a text that differs wherever speeds do.
-    pub fn new(folder: impl Into<PathBuf>, machine: impl Into<String>) -> Self {
-        Profiles { folder: folder.into(), machine: machine.into() }
-    }
-
-    /// The machine.
-    pub fn machine(&self) -> &str {
-        &self.machine
+    /// Those in `folder` of the machine that is called so, by a text that differs wherever speeds do,
+    /// with a cache of this type.
+    pub fn new(folder: impl Into<PathBuf>, machine: impl Into<String>, kv_type: KvType) -> Self {
+        Profiles { folder: folder.into(), machine: machine.into(), kv_type }
     }
 
     /// The file of the model with this fingerprint.
     pub fn path(&self, fingerprint: &[u8; 32]) -> PathBuf {
         let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
         let machine: String = self.machine.chars().take(80).map(plain).collect();
-        self.folder.join(format!("{}-{machine}.json", &hex(fingerprint)[..16]))
+        self.folder.join(format!("{}-{}-{machine}.json", &hex(fingerprint)[..16], self.kv_type))
     }
 
     /// The profile of a model, if there is one that can be used; a damaged one is as good as none, and
@@ -137,10 +132,12 @@ impl Profiles {
         }
         let version: Version = serde_json::from_slice(&text).map_err(|error| error.to_string())?;
         if version.version != VERSION {
-            return Err(format!("it is of version {}", version.version));
+            tracing::debug!("{} is of version {}", path.display(), version.version);
+            return Ok(None);
         }
         let profile: Profile = serde_json::from_slice(&text).map_err(|error| error.to_string())?;
-        if profile.model != hex(fingerprint) || profile.machine != self.machine {
+        let own = self.profile(fingerprint, Vec::new());
+        if (Profile { units: Vec::new(), ..profile.clone() }) != own {
             return Err("it is of another model or machine".into());
         }
         match profile.units.iter().all(Speeds::is_sound) {
@@ -149,16 +146,27 @@ impl Profiles {
         }
     }
 
-    /// Keeps a profile, in the place of an older one. The file is complete or not there at all.
+    fn profile(&self, fingerprint: &[u8; 32], units: Vec<Speeds>) -> Profile {
+        let (model, machine, kv_type) =
+            (hex(fingerprint), self.machine.clone(), self.kv_type.to_string());
+        Profile { version: VERSION, model, machine, kv_type, units }
+    }
+
+    /// Keeps what was measured of some units, beside what is known of others. The file is complete or
+    /// as it was.
     ///
     /// # Errors
     /// If it cannot be written.
-    pub fn store(&self, fingerprint: &[u8; 32], profile: &Profile) -> Result<PathBuf> {
+    pub fn keep(&self, fingerprint: &[u8; 32], measured: Vec<Speeds>) -> Result<PathBuf> {
+        let mut units = self.find(fingerprint).map_or_else(Vec::new, |profile| profile.units);
+        units.retain(|old| measured.iter().all(|new| new.unit != old.unit));
+        units.extend(measured);
+        let profile = self.profile(fingerprint, units);
         let path = self.path(fingerprint);
         let write = || -> io::Result<()> {
             std::fs::create_dir_all(&self.folder)?;
             let mut file = tempfile::NamedTempFile::new_in(&self.folder)?;
-            serde_json::to_writer_pretty(&mut file, profile)?;
+            serde_json::to_writer_pretty(&mut file, &profile)?;
             file.write_all(b"\n")?;
             file.persist(&path)?;
             Ok(())
@@ -176,17 +184,22 @@ struct Version {
     version: u32,
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn speeds() -> Speeds {
         let prefill = vec![(16, 0.1), (116, 0.3)];
-        Speeds { unit: "cpu".into(), prefill, decode: 0.04, handoff: (1e-5, 2e-5) }
+        let (unit, device) = ("cpu".into(), String::new());
+        Speeds { unit, device, prefill, decode: 0.04, handoff: (1e-5, 2e-5) }
+    }
+
+    fn profiles(folder: impl Into<PathBuf>, machine: &str) -> Profiles {
+        Profiles::new(folder, machine, KvType::F16)
+    }
+
+    fn units(profiles: &Profiles, seed: u8) -> Option<Vec<Speeds>> {
+        profiles.find(&[seed; 32]).map(|profile| profile.units)
     }
 
     #[test]
@@ -203,27 +216,39 @@ mod tests {
     #[test]
     fn what_was_stored_is_found_on_this_machine_for_this_model_only() {
         let folder = tempfile::tempdir().unwrap();
-        let profiles = Profiles::new(folder.path().join("profiles"), "A machine/2");
-        let profile = Profile::new(&[7; 32], profiles.machine(), vec![speeds()]);
-        assert_eq!(profiles.find(&[7; 32]), None);
-        let path = profiles.store(&[7; 32], &profile).unwrap();
-        assert_eq!(profiles.find(&[7; 32]), Some(profile.clone()));
-        assert_eq!(profiles.find(&[8; 32]), None);
+        let place = folder.path().join("profiles");
+        let own = profiles(&place, "A machine/2");
+        assert_eq!(own.find(&[7; 32]), None);
+        let path = own.keep(&[7; 32], vec![speeds()]).unwrap();
+        assert_eq!(units(&own, 7), Some(vec![speeds()]));
+        assert_eq!(own.find(&[8; 32]), None);
         // Another machine whose name gives the same file.
-        let other = Profiles::new(folder.path().join("profiles"), "A machine-2");
+        let other = profiles(&place, "A machine-2");
         assert_eq!((other.path(&[7; 32]), other.find(&[7; 32])), (path, None));
-        assert_eq!(std::fs::read_dir(folder.path().join("profiles")).unwrap().count(), 1);
+        assert_eq!(Profiles::new(&place, "A machine/2", KvType::Q8_0).find(&[7; 32]), None);
+        assert_eq!(std::fs::read_dir(place).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_is_measured_of_one_unit_leaves_the_others_as_they_were() {
+        let folder = tempfile::tempdir().unwrap();
+        let own = profiles(folder.path(), "m");
+        let gpu = Speeds { unit: "gpu".into(), device: "a card".into(), ..speeds() };
+        own.keep(&[7; 32], vec![speeds(), gpu.clone()]).unwrap();
+        let faster = Speeds { decode: 0.02, ..speeds() };
+        own.keep(&[7; 32], vec![faster.clone()]).unwrap();
+        assert_eq!(units(&own, 7), Some(vec![gpu, faster]));
     }
 
     #[test]
     fn damaged_profiles_are_as_good_as_none() {
         let folder = tempfile::tempdir().unwrap();
-        let profiles = Profiles::new(folder.path(), "m");
-        let profile = Profile::new(&[7; 32], "m", vec![speeds()]);
-        let path = profiles.store(&[7; 32], &profile).unwrap();
+        let profiles = self::profiles(folder.path(), "m");
+        let path = profiles.keep(&[7; 32], vec![speeds()]).unwrap();
         let good = std::fs::read_to_string(&path).unwrap();
         let bad = [
-            good.replace("\"version\": 1", "\"version\": 2"),
+            good.replace("\"version\": 2", "\"version\": 1"),
+            good.replace("f16", "q8_0"),
             good.replace("0.04", "-1.0"),
             good.replace("0.04", "1e999"),
             good.replace("116", "3"),
@@ -238,8 +263,11 @@ mod tests {
             std::fs::write(&path, &text).unwrap();
             assert_eq!(profiles.find(&[7; 32]), None, "{text}");
         }
-        let unwritable = Profiles::new(path, "m");
-        let error = unwritable.store(&[7; 32], &profile).unwrap_err();
+        // And what is measured then takes their place.
+        profiles.keep(&[7; 32], vec![speeds()]).unwrap();
+        assert_eq!(units(&profiles, 7), Some(vec![speeds()]));
+        let unwritable = self::profiles(path, "m");
+        let error = unwritable.keep(&[7; 32], vec![speeds()]).unwrap_err();
         assert!(matches!(error, Error::Profile { .. }), "{error}");
     }
 }

@@ -122,6 +122,10 @@ impl Executor for Relay {
         self.state.get_mut().on_progress(wake);
     }
 
+    fn handed_over(&self, seq: SeqId, range: Range<usize>) -> usize {
+        self.state.borrow().handed_over(seq, range)
+    }
+
     fn limits(&self) -> &Limits {
         &self.limits
     }

@@ -12,6 +12,7 @@ mod client;
 mod messages;
 mod pool;
 mod server;
+mod timed;
 
 pub use channel::{BadKey, Key};
 pub use client::RemoteUnit;

@@ -5,6 +5,7 @@ mod miss;
 mod saved;
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use baton_graph::{Batch, ExecError, Executor, Logits, Readiness, SeqId, Span, Waker};
 
@@ -132,6 +133,11 @@ impl Sequences {
     /// Announces that `new` more tokens of a sequence are to come; see [`Executor::prepare`].
     pub(crate) fn prepare(&mut self, seq: SeqId, new: usize) -> Readiness {
         self.executor.prepare(seq, new)
+    }
+
+    /// How many tokens of a range another unit handed over; see [`Executor::handed_over`].
+    pub(crate) fn handed_over(&self, seq: SeqId, range: Range<usize>) -> usize {
+        self.executor.handed_over(seq, range)
     }
 
     /// Asks to be told of what is done in the background; see [`Executor::on_progress`].

@@ -32,19 +32,16 @@ impl Default for TuneOptions {
     }
 }
 
-/// Measures each unit with a model that is loaded as `load` says. `tell` hears of each result.
-///
-/// # Errors
-/// If the model cannot be loaded or run.
+/// Measures each unit with a model that is loaded as `load` says. `tell` hears of each result; a unit
+/// that fails does not keep others from being measured.
 pub fn tune(
     model: &Model,
     load: &LoadOptions,
     options: &TuneOptions,
     mut tell: impl FnMut(UnitKind, &str),
-) -> Result<Vec<Speeds>> {
+) -> Vec<(UnitKind, Result<Speeds>)> {
     let share = options.budget / u32::try_from(options.units.len().max(1)).unwrap_or(u32::MAX);
-    let mut all = Vec::new();
-    for &unit in &options.units {
+    let mut measure = |unit: UnitKind| {
         let context = model.config().context_length.min(2 * LENGTHS[LENGTHS.len() - 1]);
         let longest = LENGTHS[LENGTHS.len() - 1].min(context);
         let one = LoadOptions {
@@ -65,9 +62,9 @@ pub fn tune(
             vocab: model.config().vocab,
             deadline: Instant::now() + share,
         };
-        all.push(bench.speeds(unit, |line| tell(unit, line))?);
-    }
-    Ok(all)
+        bench.speeds(unit, |line| tell(unit, line))
+    };
+    options.units.iter().map(|&unit| (unit, measure(unit))).collect()
 }
 
 struct Bench<'e> {
@@ -84,7 +81,7 @@ impl Bench<'_> {
         tell(&format!("{:.1} tokens/s of answers", 1.0 / decode));
         let mut prefill = Vec::new();
         let mut before = (LENGTHS[0], first);
-        let most = self.executor.limits().batch_tokens;
+        let most = self.executor.limits().context;
         for n in LENGTHS.into_iter().filter(|&n| n <= most) {
             let expected = before.1.mul_f64(n as f64 / before.0 as f64);
             if !prefill.is_empty() && Instant::now() + expected > self.deadline {
@@ -108,7 +105,7 @@ impl Bench<'_> {
             1e6 * handoff.0,
             1e6 * handoff.1
         ));
-        Ok(Speeds { unit: unit.name().into(), prefill, decode, handoff })
+        Ok(Speeds { unit: unit.name().into(), device: unit.device(), prefill, decode, handoff })
     }
 
     fn tokens(&self, n: usize) -> Vec<u32> {
@@ -118,9 +115,13 @@ impl Bench<'_> {
 
     fn prompt(&mut self, n: usize) -> Result<Duration> {
         self.executor.free(SEQ);
-        let batch = Batch::one(SEQ, self.tokens(n), Rows::Last);
+        let (tokens, most) = (self.tokens(n), self.executor.limits().batch_tokens);
         let start = Instant::now();
-        self.executor.forward(&batch)?;
+        let mut parts = tokens.chunks(most).peekable();
+        while let Some(part) = parts.next() {
+            let rows = if parts.peek().is_none() { Rows::Last } else { Rows::None };
+            self.executor.forward(&Batch::one(SEQ, part.to_vec(), rows))?;
+        }
         Ok(start.elapsed())
     }
 

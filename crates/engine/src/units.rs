@@ -1,14 +1,15 @@
 //! The compute units by name: the one place that knows which there are.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use baton_coreml::CoreMl;
 use baton_cpu::{Cpu, CpuOptions, Isa, Pool, physical_cores};
-use baton_gpu::{Gpu, GpuError, GpuUnit, Options};
+use baton_gpu::{Found, Gpu, GpuError, GpuUnit, Options};
 use baton_graph::reference::Reference;
-use baton_graph::{Executor, Graph, KvType, Limits, Unit};
+use baton_graph::{Executor, Graph, KvType, Limits, Op, Unit};
 use baton_weights::Weights;
 
 use crate::lanes::{Lane, Lanes, WatchedUnit};
@@ -55,6 +56,30 @@ impl UnitKind {
         units
     }
 
+    /// The device that it would run on, with all that its speed depends on besides the machine; empty
+    /// if that is nothing.
+    pub(crate) fn device(self) -> String {
+        match self {
+            UnitKind::Gpu => found_gpu().map_or_else(String::new, |gpu| gpu.name.clone()),
+            UnitKind::Cpu | UnitKind::CoreMl | UnitKind::Reference => String::new(),
+        }
+    }
+
+    /// What it will hold of a model whose weights are mapped from files.
+    pub(crate) fn holding(self, graph: &Graph, weights: &Weights, kv_type: KvType) -> Holding {
+        let halves = graph.kv_bytes_per_token(KvType::F16);
+        let (copied, kv_per_token) = match self {
+            // Quantized weights in an order of its own.
+            UnitKind::Cpu => (weights.quantized_bytes(), graph.kv_bytes_per_token(kv_type)),
+            UnitKind::Gpu => (weights.stored_bytes(), halves),
+            UnitKind::CoreMl => (2 * computed_with(graph, weights), halves),
+            // A cache of singles.
+            UnitKind::Reference => (0, 2 * halves),
+        };
+        let apart = self == UnitKind::Gpu && found_gpu().is_some_and(|gpu| gpu.own_memory);
+        Holding { copied, kv_per_token, apart }
+    }
+
     /// The unit, made ready as `options` say.
     pub(crate) fn unit(self, options: &LoadOptions) -> Result<Box<dyn Unit>> {
         match self {
@@ -95,12 +120,35 @@ impl UnitKind {
             UnitKind::Reference => Ok(Box::new(Reference)),
         }
     }
-
-    /// Whether it keeps quantized weights in an order of its own, in memory of its own.
-    pub(crate) fn copies_weights(self) -> bool {
-        self == UnitKind::Cpu
-    }
 }
+
+/// What a unit holds of a model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Holding {
+    /// Bytes of weights in an order, a precision or a place of its own.
+    pub(crate) copied: usize,
+    /// Bytes of cache for each token.
+    pub(crate) kv_per_token: usize,
+    /// Whether all that is in memory that is not the machine's.
+    pub(crate) apart: bool,
+}
+
+/// Elements of all weights of a graph but tables of which rows are picked only.
+fn computed_with(graph: &Graph, weights: &Weights) -> usize {
+    let operands = graph.nodes().iter().filter(|node| !matches!(node.op, Op::Embedding { .. }));
+    let ids: HashSet<_> = operands.flat_map(|node| node.op.weights()).collect();
+    let names = ids.into_iter().map(|id| &graph.weights()[id.index()].name);
+    let found = names.filter_map(|name| weights.get(name).ok());
+    found.map(|weight| weight.shape().iter().product::<usize>()).sum()
+}
+
+/// The GPU that would be opened, which is looked for once.
+fn found_gpu() -> Option<&'static Found> {
+    static FOUND: OnceLock<Option<Found>> = OnceLock::new();
+    FOUND.get_or_init(|| Gpu::find(&Options::from_env())).as_ref()
+}
+
+pub use baton_gpu::quiet_drivers;
 
 /// The names of the GPUs of this machine, software renderers included.
 pub fn gpus() -> Vec<String> {

@@ -149,9 +149,12 @@ fn only_what_is_missing_moves() {
     relay.copy(A, B, 40).unwrap();
     near(&forward(&mut *relay, B, &text[40..60], Rows::Last), &alone(&text[..60]));
     assert_eq!((get(&prefill.tokens), get(&prefill.imported)), (49 + 35 + 19 + 19, 16));
+    // What was handed over is known token by token: 0..49 and 65..100, cut at 30, and 30..49 anew.
+    assert_eq!((relay.handed_over(A, 0..50), relay.handed_over(A, 20..40)), (49, 20));
+    assert_eq!((relay.handed_over(B, 0..60), relay.handed_over(B, 39..41)), (59, 2));
     relay.free(A);
     relay.free(B);
-    assert_eq!(relay.usage().kv_tokens, 0);
+    assert_eq!((relay.usage().kv_tokens, relay.handed_over(A, 0..50)), (0, 0));
 }
 
 #[test]

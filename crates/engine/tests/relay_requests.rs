@@ -154,6 +154,53 @@ fn a_request_is_cancelled_while_its_prompt_is_read() {
 }
 
 #[test]
+fn an_answer_alone_is_cancelled_while_its_prompt_is_read() {
+    let (prefill, decode) = (Counts::slow(Duration::from_millis(400)), Counts::new());
+    let engine = engine(&prefill, &decode);
+    let mut session = engine.session();
+    let cancel = CancelToken::new();
+    let options = GenerateOptions { cancel: cancel.clone(), ..greedy(5) };
+    let text = prompt(200, 4);
+    let events = session.generate(&text[..], &options).unwrap();
+    let canceller = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(100));
+        cancel.cancel();
+        std::time::Instant::now()
+    });
+    // Three chunks of thirteen would take as long as the test allows.
+    let summary = collect(events).summary;
+    let late = canceller.join().unwrap().elapsed();
+    assert_eq!(summary.reason, FinishReason::Cancelled);
+    assert!(late < Duration::from_millis(200), "{late:?}");
+}
+
+#[test]
+fn what_is_told_of_a_prompt_is_who_read_it() {
+    let (prefill, decode) = (Counts::new(), Counts::new());
+    let engine = engine(&prefill, &decode);
+    let text = prompt(60, 7);
+    let mut session = engine.session();
+    let metrics = answer(&mut session, &text, &greedy(3)).summary.metrics;
+    assert_eq!((metrics.prefilled_tokens, metrics.handed_over_tokens), (60, 59));
+    // The same again, with a little more: too little to be handed over.
+    let more = [&text[..], &prompt(4, 8)].concat();
+    let metrics = answer(&mut session, &more, &greedy(3)).summary.metrics;
+    assert_eq!(metrics.handed_over_tokens, 0, "{metrics:?}");
+    // A unit that fails in the middle has done a part.
+    prefill.succeed.store(2, std::sync::atomic::Ordering::SeqCst);
+    let metrics = answer(&mut session, &prompt(60, 9), &greedy(3)).summary.metrics;
+    assert_eq!((metrics.prefilled_tokens, metrics.handed_over_tokens), (60, 32));
+    // Among others, too.
+    prefill.succeed.store(usize::MAX, std::sync::atomic::Ordering::SeqCst);
+    let scheduler = Scheduler::new(engine.clone(), SchedulerOptions::default()).unwrap();
+    let both = [10, 11].map(|seed| submit(&scheduler, &prompt(40, seed), &greedy(3)));
+    for events in both {
+        let metrics = collect(events.into_iter()).summary.metrics;
+        assert_eq!((metrics.prefilled_tokens, metrics.handed_over_tokens), (40, 39));
+    }
+}
+
+#[test]
 fn the_time_of_a_prompt_in_the_background_counts_as_its_own() {
     let (prefill, decode) = (Counts::slow(Duration::from_millis(20)), Counts::new());
     let options = SchedulerOptions::default();

@@ -74,6 +74,15 @@ pub struct Features {
     pub timestamps: bool,
 }
 
+/// A GPU that was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// What the adapter is called, with its driver and, if they are asked for, the plain kernels.
+    pub name: String,
+    /// Whether its memory is not the machine's.
+    pub own_memory: bool,
+}
+
 /// An opened GPU. All kernels, buffers and commands come from it.
 pub struct Gpu {
     device: wgpu::Device,
@@ -91,6 +100,14 @@ impl Gpu {
     /// The names of the adapters of this machine, in the order of their indices.
     pub fn adapters() -> Vec<String> {
         adapters().iter().map(|adapter| describe(&adapter.get_info())).collect()
+    }
+
+    /// What these options would open, found out without doing so; none if nothing.
+    pub fn find(options: &Options) -> Option<Found> {
+        let info = choose(&options.adapter).ok()?.get_info();
+        let plain = if options.plain { ", plain" } else { "" };
+        let own_memory = info.device_type == wgpu::DeviceType::DiscreteGpu;
+        Some(Found { name: describe(&info) + plain, own_memory })
     }
 
     /// Whether this machine has an adapter that is no software renderer. Drivers are not even loaded

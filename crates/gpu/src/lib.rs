@@ -18,6 +18,7 @@ mod memory;
 mod pipeline;
 mod plan;
 mod program;
+mod quiet;
 mod step;
 #[cfg(test)]
 mod testing;
@@ -25,11 +26,12 @@ mod unit;
 
 pub use buffers::{Upload, Use};
 pub use clock::Clock;
-pub use device::{Choice, Features, Gpu, Options};
+pub use device::{Choice, Features, Found, Gpu, Options};
 pub use error::GpuError;
 pub use matmul::{
     Activations, Cooperative, FEW, Matrix, Mixture, MixtureRoom, MixtureWeights, Part, Product,
     Reading, Rows, Tuning, Vector, View,
 };
 pub use pipeline::{Access, Constant, Kernel, Shader};
+pub use quiet::quiet_drivers;
 pub use unit::GpuUnit;

@@ -224,6 +224,25 @@ impl Plan {
         Ok(plan)
     }
 
+    /// Operations of the products for each new token, an addition and a multiplication counted as two.
+    pub(crate) fn ops_per_token(&self) -> usize {
+        let of = |step: &Step| match &step.work {
+            Work::Product(product) => {
+                product.parts.iter().map(|(weight, _)| weight.elements()).sum()
+            }
+            // Gate, up and down of each expert that is picked.
+            Work::Moe(moe) => 3 * moe.spec.top_k * moe.spec.ffn * moe.x.cols,
+            _ => 0usize,
+        };
+        let tokens = self.steps.iter().filter(|step| step.height == Height::Tokens);
+        2 * tokens.map(of).sum::<usize>()
+    }
+
+    /// Whether it makes vectors of texts, each of which a batch holds whole.
+    pub(crate) fn makes_vectors(&self) -> bool {
+        self.steps.iter().any(|step| matches!(step.work, Work::Pool { .. }))
+    }
+
     /// Widest head of an attention; 0 without any.
     pub(crate) fn widest_head(&self) -> usize {
         self.caches.iter().map(|cache| cache.head_dim).max().unwrap_or(0)

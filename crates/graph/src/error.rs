@@ -102,4 +102,8 @@ pub enum ExecError {
     /// A request that makes no sense.
     #[error("{0}")]
     Invalid(String),
+    /// What the unit works with is gone or was never there, such as a connection. It holds nothing
+    /// any more, and may be tried again later.
+    #[error("{0}")]
+    Lost(String),
 }

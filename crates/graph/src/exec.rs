@@ -235,7 +235,8 @@ pub enum Readiness {
     Later,
 }
 
-/// Is called when something in the background is done; must neither block nor call the executor.
+/// A call for another thread, such as that something in the background is done; it must neither block
+/// nor call the executor.
 pub type Waker = Arc<dyn Fn() + Send + Sync>;
 
 /// A compiled graph with its KV storage.
@@ -259,6 +260,19 @@ pub trait Executor: Send {
     /// Only the last one who asks is told.
     fn on_progress(&mut self, wake: Waker) {
         drop(wake);
+    }
+
+    /// How many tokens of a range of a sequence another unit computed and handed over.
+    fn handed_over(&self, seq: SeqId, range: Range<usize>) -> usize {
+        let _ = (seq, range);
+        0
+    }
+
+    /// What ends, from any thread, a wait for something that may never come, such as the answer of
+    /// another machine: it fails then, and so does all that comes after it. None if nothing is waited
+    /// for.
+    fn breaker(&self) -> Option<Waker> {
+        None
     }
 
     /// The limits it was compiled for.

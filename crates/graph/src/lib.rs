@@ -12,6 +12,7 @@ mod dump;
 mod error;
 mod exec;
 mod graph;
+mod hex;
 mod infer;
 mod kv_block;
 mod kv_type;
@@ -32,6 +33,7 @@ pub use exec::{
     Waker,
 };
 pub use graph::{Graph, Node, StateSpec, Value, WeightSpec};
+pub use hex::hex;
 pub use kv_block::KvBlock;
 pub use kv_type::{KvType, UnknownKvType};
 pub use op::{

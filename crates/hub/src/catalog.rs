@@ -137,6 +137,11 @@ impl Catalog {
         self.models.get(name).or_else(|| self.models.get(self.aliases.get(name)?))
     }
 
+    /// Other names of the model that is called so.
+    pub fn aliases(&self, name: &str) -> impl Iterator<Item = &str> {
+        self.aliases.iter().filter(move |(_, of)| *of == name).map(|(alias, _)| alias.as_str())
+    }
+
     /// All entries in the order of their names.
     pub fn entries(&self) -> impl Iterator<Item = &Entry> {
         self.models.values()

@@ -24,15 +24,26 @@ pub(crate) struct Want<'a> {
     pub sha256: Option<Sha256>,
 }
 
-/// Fetches `url` into `part`, going on where it stands, and verifies the result.
+/// A file to be fetched, from where and by whom.
+#[derive(Clone, Copy)]
+pub(crate) struct Download<'a> {
+    /// Who asks.
+    pub client: &'a Client,
+    /// Where the file is.
+    pub url: &'a str,
+    /// What is known about it.
+    pub want: &'a Want<'a>,
+    /// The folder that must have room for it.
+    pub store: &'a Path,
+}
+
+/// Fetches a file into `part`, going on where it stands, and verifies the result.
 pub(crate) fn download(
-    client: &Client,
-    url: &str,
-    want: &Want<'_>,
+    from: Download<'_>,
     part: &mut Part,
-    store: &Path,
     progress: &mut dyn Progress,
 ) -> Result<()> {
+    let Download { url, want, .. } = from;
     let same_file = part.note.origin == url && part.note.etag.is_some();
     let too_long = want.size.is_some_and(|size| part.len() > size);
     if part.len() > 0 && (too_long || (want.sha256.is_none() && !same_file)) {
@@ -43,11 +54,11 @@ pub(crate) fn download(
     }
     part.catch_up(want.file, progress)?;
     let resumed = part.len() > 0;
-    transfer(client, url, want, part, store, progress)?;
+    transfer(from, part, progress)?;
     match verify(want, part) {
         Err(Error::WrongHash { .. }) if resumed => {
             // The old bytes may be the damaged ones: once more from the start.
-            transfer(client, url, want, part, store, progress)?;
+            transfer(from, part, progress)?;
             verify(want, part)
         }
         other => other,
@@ -79,22 +90,16 @@ fn check(want: &Want<'_>, part: &mut Part) -> Result<()> {
     }
 }
 
-fn transfer(
-    client: &Client,
-    url: &str,
-    want: &Want<'_>,
-    part: &mut Part,
-    store: &Path,
-    progress: &mut dyn Progress,
-) -> Result<()> {
-    let mut attempts = client.attempts();
+fn transfer(from: Download<'_>, part: &mut Part, progress: &mut dyn Progress) -> Result<()> {
+    let want = from.want;
+    let mut attempts = from.client.attempts();
     let mut reached = false;
     loop {
         let before = part.len();
         if want.size == Some(before) {
             return Ok(());
         }
-        let result = attempt(client, url, want, part, store, progress);
+        let result = attempt(from, part, progress);
         if part.len() > before {
             attempts.progressed();
             reached = true;
@@ -114,14 +119,8 @@ fn is_unreachable(error: &Error) -> bool {
 }
 
 /// One request; whatever it brings is in `part` when it returns, with or without an error.
-fn attempt(
-    client: &Client,
-    url: &str,
-    want: &Want<'_>,
-    part: &mut Part,
-    store: &Path,
-    progress: &mut dyn Progress,
-) -> Result<()> {
+fn attempt(from: Download<'_>, part: &mut Part, progress: &mut dyn Progress) -> Result<()> {
+    let Download { client, url, want, store } = from;
     let range = format!("bytes={}-", part.len());
     let mut headers = Vec::new();
     if part.len() > 0 {

@@ -1,4 +1,5 @@
-//! Fields of requests that have no effect, and what of them is refused.
+//! Fields of requests that are read in a way of their own: those that have no effect, those that are
+//! refused, and whole numbers.
 //!
 //! A client must never believe that a field did something when it did not. So a request type names
 //! every field of its interface: those that work have a type of their own, those that cannot change
@@ -22,6 +23,41 @@ pub struct Ignored;
 /// empty string, list or object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Refused;
+
+/// A whole number, which some clients write as `4096.0`.
+pub fn whole_number<'de, D, N>(deserializer: D) -> Result<Option<N>, D::Error>
+where
+    D: Deserializer<'de>,
+    N: TryFrom<i64>,
+{
+    let value = Value::deserialize(deserializer)?;
+    let read = match &value {
+        Value::Null => return Ok(None),
+        Value::Number(number) => number.as_i64().or_else(|| {
+            let float = number.as_f64().filter(|f| f.fract() == 0.0 && f.abs() < 9e15)?;
+            Some(float as i64)
+        }),
+        _ => None,
+    };
+    match read.and_then(|number| N::try_from(number).ok()) {
+        Some(number) => Ok(Some(number)),
+        None => {
+            // Of a type without a sign, 0 is the least.
+            let least = if N::try_from(-1).is_err() { " of at least 0" } else { "" };
+            let problem = format!("invalid value {value}: expected a whole number{least}");
+            Err(D::Error::custom(problem))
+        }
+    }
+}
+
+/// As [`whole_number`], for a field that must be there.
+pub fn needed_number<'de, D, N>(deserializer: D) -> Result<N, D::Error>
+where
+    D: Deserializer<'de>,
+    N: TryFrom<i64>,
+{
+    whole_number(deserializer)?.ok_or_else(|| D::Error::custom("expected a whole number, not null"))
+}
 
 impl<'de> Deserialize<'de> for Ignored {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -76,6 +112,26 @@ impl JsonSchema for Refused {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_are_whole_however_they_are_written() {
+        let signed =
+            |text: &str| whole_number::<_, i64>(&mut serde_json::Deserializer::from_str(text));
+        let unsigned =
+            |text: &str| whole_number::<_, u64>(&mut serde_json::Deserializer::from_str(text));
+        assert_eq!(signed("16").unwrap(), Some(16));
+        assert_eq!((signed("16.0").unwrap(), signed("-1e3").unwrap()), (Some(16), Some(-1000)));
+        assert_eq!((signed("null").unwrap(), unsigned("5.0").unwrap()), (None, Some(5)));
+        for bad in ["1.5", "1e300", "\"1\"", "[]", "true"] {
+            assert!(signed(bad).is_err(), "{bad}");
+        }
+        let error = unsigned("-1.0").unwrap_err().to_string();
+        assert!(error.contains("at least 0"), "{error}");
+        let needed =
+            |text: &str| needed_number::<_, u8>(&mut serde_json::Deserializer::from_str(text));
+        assert_eq!(needed("7.0").unwrap(), 7);
+        assert!(needed("null").is_err() && needed("256").is_err());
+    }
 
     #[test]
     fn only_what_asks_for_nothing_is_taken() {

@@ -15,12 +15,14 @@ use baton_coreml::{
 };
 use baton_cpu::{Isa, Pool, physical_cores};
 use baton_engine::ModelText;
-use baton_graph::{Batch, Executor, Graph, Limits, Rows, SeqId, reference};
+use baton_graph::{Batch, Executor, Graph, Limits, Rows, SeqId, hex, reference};
 use baton_models::{BuildOptions, Model};
 use baton_weights::Weights;
 use serde_json::{Value, json};
 
+use crate::computing::Threads;
 use crate::failure::{hinted, usage};
+use crate::interrupt::Unfinished;
 use crate::progress::Spinner;
 use crate::{format, models};
 
@@ -90,9 +92,8 @@ pub struct Args {
     /// Do not compare the package's answers with the model's
     #[arg(long)]
     no_quality: bool,
-    /// Threads to compute with (default: one for each core)
-    #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
-    threads: Option<u16>,
+    #[command(flatten)]
+    threads: Threads,
 }
 
 fn bits(text: &str) -> Result<u8, String> {
@@ -120,7 +121,7 @@ pub fn execute(args: &Args) -> anyhow::Result<()> {
     if context == 0 || context > trained {
         return Err(usage(format!("--context {context}: this model has 1 to {trained}")));
     }
-    let threads = args.threads.map_or_else(physical_cores, usize::from);
+    let threads = args.threads.number().unwrap_or_else(physical_cores);
     let pool = Arc::new(Pool::new(threads, Isa::from_env()?)?);
     let start = Instant::now();
     let compiler = Compiler::new(&model, context, args, pool)?;
@@ -128,20 +129,21 @@ pub fn execute(args: &Args) -> anyhow::Result<()> {
     let parent = args.output.parent().filter(|path| !path.as_os_str().is_empty());
     let partial = partial_folder(parent.unwrap_or(Path::new(".")))
         .with_context(|| format!("cannot write beside {}", args.output.display()))?;
+    let partial = Unfinished::new(partial);
+    let moved = |error: baton_coreml::Error| error.moved(partial.path(), &args.output);
     let ranges = compiler.ranges()?;
-    let program = compiler.write(&partial.path().join(PACKAGE), ranges)?;
-    let package = Package::open(&partial.path().join(PACKAGE))?;
+    let program = compiler.write(&partial.path().join(PACKAGE), ranges).map_err(moved)?;
+    let package = Package::open(&partial.path().join(PACKAGE)).map_err(moved)?;
     let quality = match args.no_quality {
         true => None,
         false => Some(compiler.quality(&package)?),
     };
     let manifest = compiler.manifest(&program, &package, quality);
     let text = serde_json::to_string_pretty(&manifest)? + "\n";
-    fs::write(partial.path().join(MANIFEST), text)?;
-    // From here on it is no longer temporary.
-    let partial = partial.keep();
-    fs::rename(&partial, &args.output)
-        .inspect_err(|_| drop(fs::remove_dir_all(&partial)))
+    fs::write(partial.path().join(MANIFEST), text)
+        .with_context(|| format!("cannot write {}", args.output.join(MANIFEST).display()))?;
+    partial
+        .finish(&args.output)
         .with_context(|| format!("cannot write {}", args.output.display()))?;
     report(&args.output, &program, &package, quality, start)
 }
@@ -224,7 +226,7 @@ impl<'a> Compiler<'a> {
         Ok(calibrate(&self.graph, &self.weights, &self.tokens, &self.pool)?)
     }
 
-    fn write(&self, path: &Path, ranges: Ranges) -> anyhow::Result<Program> {
+    fn write(&self, path: &Path, ranges: Ranges) -> baton_coreml::Result<Program> {
         let _spinner = Spinner::start("writing the package");
         let lowering = MilLowering { ranges, ..self.lowering.clone() };
         let mut writer = PackageWriter::create(path)?;
@@ -263,12 +265,11 @@ impl<'a> Compiler<'a> {
             None => "fp16".to_owned(),
             Some(palette) => format!("lut{}", palette.bits),
         };
-        let fingerprint = self.graph.fingerprint().iter().map(|b| format!("{b:02x}"));
         json!({
             "format": 1,
             "model": self.model.name(),
             "architecture": self.model.architecture(),
-            "fingerprint": fingerprint.collect::<String>(),
+            "fingerprint": hex(self.graph.fingerprint()),
             "package": PACKAGE,
             "context": self.context,
             "weights": weights,

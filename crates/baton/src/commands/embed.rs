@@ -8,6 +8,7 @@ use baton_engine::{EmbedOptions, Embedder, Embedding, Error, LoadOptions};
 use baton_models::Model;
 use serde_json::json;
 
+use crate::computing::Threads;
 use crate::failure::{Stop, hinted, note, usage};
 use crate::packing::Packing;
 use crate::progress::Spinner;
@@ -55,9 +56,8 @@ pub struct Args {
     #[arg(long, short, visible_alias = "ctx-size", value_name = "TOKENS")]
     #[arg(value_parser = clap::value_parser!(u32).range(4..))]
     ctx: Option<u32>,
-    /// Threads to compute with
-    #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
-    threads: Option<u16>,
+    #[command(flatten)]
+    threads: Threads,
     #[command(flatten)]
     packing: Packing,
 }
@@ -84,7 +84,7 @@ pub fn execute(args: Args) -> anyhow::Result<()> {
     let started = Instant::now();
     let options = LoadOptions {
         context: args.ctx.map(|n| n as usize),
-        threads: args.threads.map(usize::from),
+        threads: args.threads.number(),
         packed: args.packing.cache(&store),
         ..LoadOptions::default()
     };

@@ -12,7 +12,7 @@ use crate::{format, models};
 pub const EXAMPLES: &str = "\
 Examples:
   baton list          what is here
-  baton list --all    also every name of the catalog that can be pulled
+  baton list --all    also every name of the catalog that can be pulled, with others for the same
   baton list --json   for programs";
 
 /// Arguments of `baton list`.
@@ -29,6 +29,8 @@ pub struct Args {
 /// One line of the list.
 struct Row {
     name: String,
+    /// Its other names, which can be typed as well.
+    aliases: Vec<String>,
     size: Option<u64>,
     /// Seconds since 1970; none for a model that is not here.
     fetched_at: Option<u64>,
@@ -59,7 +61,7 @@ pub fn execute(args: &Args) -> anyhow::Result<()> {
     }
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let mut cells = vec![["NAME", "SIZE", "MODIFIED", "SOURCE"].map(str::to_owned)];
-    cells.extend(rows.iter().map(|row| row.cells(now)));
+    cells.extend(rows.iter().map(|row| row.cells(now, args.all)));
     for line in format::table(&cells) {
         writeln!(out, "{line}")?;
     }
@@ -85,6 +87,7 @@ fn rows(store: &Store, all: bool) -> anyhow::Result<Vec<Row>> {
             }
             rows.push(Row {
                 name: entry.name.clone(),
+                aliases: aliases(store, &entry.name),
                 size: entry.size,
                 fetched_at: None,
                 source: entry.sources.first().map(ToString::to_string).unwrap_or_default(),
@@ -96,10 +99,15 @@ fn rows(store: &Store, all: bool) -> anyhow::Result<Vec<Row>> {
     Ok(rows)
 }
 
+fn aliases(store: &Store, name: &str) -> Vec<String> {
+    store.catalog().aliases(name).map(str::to_owned).collect()
+}
+
 impl Row {
     fn local(store: &Store, model: &LocalModel) -> Self {
         Self {
             name: model.name.clone(),
+            aliases: aliases(store, &model.name),
             size: Some(model.size),
             fetched_at: model.fetched_at,
             source: model.source.clone().unwrap_or_default(),
@@ -108,7 +116,11 @@ impl Row {
         }
     }
 
-    fn cells(&self, now: Duration) -> [String; 4] {
+    fn cells(&self, now: Duration, with_aliases: bool) -> [String; 4] {
+        let name = match with_aliases && !self.aliases.is_empty() {
+            true => format!("{} ({})", self.name, self.aliases.join(", ")),
+            false => self.name.clone(),
+        };
         let modified = match (self.state, self.fetched_at) {
             (State::Absent, _) => "not pulled".to_owned(),
             (State::Damaged, _) => "damaged, pull again".to_owned(),
@@ -116,12 +128,13 @@ impl Row {
             (State::Here, None) => String::new(),
         };
         let size = self.size.map_or_else(|| "-".to_owned(), format::bytes);
-        [self.name.clone(), size, modified, self.source.clone()]
+        [name, size, modified, self.source.clone()]
     }
 
     fn json(&self) -> serde_json::Value {
         json!({
             "name": self.name,
+            "aliases": self.aliases,
             "title": self.title,
             "size": self.size,
             "fetched_at": self.fetched_at,

@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use baton_engine::{
-    Compiled, Key, KvType, LoadOptions, PrefillServer, UnitChoice, UnitKind, compile_model,
+    Compiled, Key, LoadOptions, PrefillServer, UnitChoice, UnitKind, compile_model,
 };
 use baton_models::Model;
 
+use crate::computing::Computing;
 use crate::failure::{eprintln_quietly, hinted, usage};
-use crate::packing::Packing;
 use crate::progress::Spinner;
 use crate::{interrupt, models, units};
 
@@ -51,14 +51,8 @@ pub struct Args {
     /// Tokens of all conversations that are kept; at least one context
     #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(2..))]
     kv_tokens: Option<u32>,
-    /// Threads to compute with
-    #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
-    threads: Option<u16>,
-    /// What the cache of keys and values is kept as: f16, q8_0 or q4_0
-    #[arg(long, value_name = "TYPE", default_value_t)]
-    kv_type: KvType,
     #[command(flatten)]
-    packing: Packing,
+    computing: Computing,
 }
 
 /// Serves until Ctrl-C or SIGTERM.
@@ -82,18 +76,14 @@ pub fn execute(args: &Args) -> anyhow::Result<()> {
         hinted(format_args!("cannot listen at {}: {error}", args.listen), hint)
     })?;
     let address = listener.local_addr()?;
-    let threads = args.threads.map(usize::from);
     let options = LoadOptions {
         context: args.ctx.map(|n| n as usize),
         kv_tokens: args.kv_tokens.map(|n| n as usize),
         conversations: 4,
-        threads,
-        kv_type: args.kv_type,
-        packed: args.packing.cache(&store),
-        ..LoadOptions::default()
+        ..args.computing.options(&store)
     };
     let choice =
-        UnitChoice { profiles: Some(units::profiles(&store, threads)), ..UnitChoice::default() };
+        UnitChoice { profiles: Some(units::profiles(&store, &options)), ..UnitChoice::default() };
     let unit = match args.unit {
         Some(unit) => unit,
         None => choice.choose(&model, &options)?.prefill,

@@ -11,13 +11,13 @@ mod verify;
 
 use std::io::IsTerminal;
 
-use baton_engine::{KvType, LoadOptions};
+use baton_engine::LoadOptions;
 use baton_hub::Reference;
 
+use crate::computing::Computing;
 use crate::failure::{eprintln_quietly, usage};
 use crate::guesses::Guesses;
 use crate::loaded::Loaded;
-use crate::packing::Packing;
 use crate::sampling::Sampling;
 use crate::units::{Trace, Units};
 use crate::{models, repl};
@@ -48,7 +48,7 @@ A lone argument that names no model is the prompt for the default model.
 
 With --json one object is printed at the end:
   {\"model\", \"text\", \"finish_reason\": \"stop\" | \"length\" | \"cancelled\", \"stop\", \"seed\",
-   \"tokens\":  {\"prompt\", \"reused\", \"prefilled\", \"generated\"},
+   \"tokens\":  {\"prompt\", \"reused\", \"prefilled\", \"handed_over\", \"generated\"},
    \"timings\": {\"load_s\", \"ttft_s\", \"prefill_s\", \"decode_s\",
                \"prefill_tokens_per_s\", \"decode_tokens_per_s\", \"tpot_s\"},
    \"phases\":  {\"prefill_unit\", \"prefill_utilisation\", \"prefill_joules\",
@@ -88,13 +88,8 @@ pub struct Args {
     #[arg(value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(2..))]
     #[arg(allow_negative_numbers = true)]
     ctx: Option<u32>,
-    /// Threads to compute with
-    #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
-    #[arg(allow_negative_numbers = true)]
-    threads: Option<u16>,
-    /// What the cache of keys and values is kept as: f16, q8_0 or q4_0
-    #[arg(long, value_name = "TYPE", default_value_t)]
-    kv_type: KvType,
+    #[command(flatten)]
+    computing: Computing,
     #[command(flatten)]
     thresholds: Thresholds,
     #[command(flatten)]
@@ -103,8 +98,6 @@ pub struct Args {
     /// they are apart, instead of answering
     #[arg(long, conflicts_with_all = ["interactive", "json", "trace"])]
     verify_handoff: bool,
-    #[command(flatten)]
-    packing: Packing,
     #[command(flatten)]
     guesses: Guesses,
     #[command(flatten)]
@@ -145,12 +138,9 @@ pub fn execute(args: Args) -> anyhow::Result<()> {
     };
     let options = LoadOptions {
         context: args.ctx.map(|n| n as usize),
-        threads: args.threads.map(usize::from),
-        kv_type: args.kv_type,
-        packed: args.packing.cache(&store),
         draft: args.guesses.draft(&store)?,
         speculate: args.guesses.speculate(),
-        ..LoadOptions::default()
+        ..args.computing.options(&store)
     };
     let (options, trace) = args.units.apply(&store, options)?;
     if args.verify_handoff {

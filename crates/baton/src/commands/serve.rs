@@ -6,15 +6,15 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
-use baton_engine::{KvType, LoadOptions, SchedulerOptions};
+use baton_engine::{LoadOptions, SchedulerOptions};
 use baton_hub::{Reference, Store};
 use baton_server::{KeepAlive, ModelOptions, Models, ServeOptions, Server};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 
+use crate::computing::Computing;
 use crate::failure::{eprintln_quietly, hinted, note, usage};
 use crate::guesses::Guesses;
-use crate::packing::Packing;
 use crate::units::{Trace, Units};
 use crate::{format, interrupt, models};
 use address::Address;
@@ -77,12 +77,8 @@ pub struct Args {
     /// default four if they fit into a quarter of the free memory
     #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(2..))]
     kv_tokens: Option<u32>,
-    /// Threads to compute with
-    #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
-    threads: Option<u16>,
-    /// What the cache of keys and values is kept as: f16, q8_0 or q4_0
-    #[arg(long, value_name = "TYPE", default_value_t)]
-    kv_type: KvType,
+    #[command(flatten)]
+    computing: Computing,
     #[command(flatten)]
     guesses: Guesses,
     /// How long a model stays in memory after its last request: 5m, 1h30m, seconds; -1 for ever
@@ -108,8 +104,6 @@ pub struct Args {
     memory: Option<u64>,
     #[command(flatten)]
     units: Units,
-    #[command(flatten)]
-    packing: Packing,
 }
 
 /// Serves until Ctrl-C or SIGTERM.
@@ -227,11 +221,8 @@ fn model_options(args: &Args, store: &Store) -> anyhow::Result<(ModelOptions, Op
         context: args.ctx.map(|n| n as usize),
         kv_tokens: args.kv_tokens.map(|n| n as usize),
         conversations: CONVERSATIONS,
-        threads: args.threads.map(usize::from),
-        kv_type: args.kv_type,
-        packed: args.packing.cache(store),
         speculate: args.guesses.speculate(),
-        ..LoadOptions::default()
+        ..args.computing.options(store)
     };
     let (load, trace) = args.units.apply(store, load)?;
     let options = ModelOptions {

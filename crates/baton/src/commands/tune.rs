@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use baton_engine::{KvType, LoadOptions, Profile, TuneOptions, UnitChoice, UnitKind, tune};
+use baton_engine::{TuneOptions, UnitChoice, UnitKind, tune};
 use baton_models::Model;
 
+use crate::computing::Computing;
 use crate::failure::{eprintln_quietly, hinted};
-use crate::packing::Packing;
 use crate::{models, units};
 
 /// Shown below the help.
@@ -15,9 +15,11 @@ Examples:
   baton tune                  how fast each unit of this machine runs the default model
   baton tune qwen3:0.6b       another model
   baton tune --seconds 10     less thoroughly
+  baton tune --units gpu      one unit; what is known of the others stays
 
 Reads prompts of several lengths and writes some tokens on each unit, hands a cache over, and keeps
-what it measured in the folder `profiles` of BATON_HOME. Commands that load a model then choose by it
+what it measured in the folder `profiles` of BATON_HOME, for this machine, these devices and this type of
+cache. Commands that load a model then choose by it
 what --prefill auto and --decode auto stand for, from which length on a prompt is handed over, and in
 which pieces; without it they go by what the hardware could do at best.";
 
@@ -34,14 +36,8 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 40)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=600))]
     seconds: u16,
-    /// Threads to compute with
-    #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
-    threads: Option<u16>,
-    /// What the cache of keys and values is kept as: f16, q8_0 or q4_0
-    #[arg(long, value_name = "TYPE", default_value_t)]
-    kv_type: KvType,
     #[command(flatten)]
-    packing: Packing,
+    computing: Computing,
 }
 
 /// Measures, and keeps what it measured.
@@ -57,25 +53,30 @@ pub fn execute(args: &Args) -> anyhow::Result<()> {
         let problem = format!("{} makes vectors, which always happens on one unit", local.name);
         return Err(hinted(problem, "there is nothing to choose; measure a model that answers"));
     }
-    let threads = args.threads.map(usize::from);
-    let load = LoadOptions {
-        threads,
-        kv_type: args.kv_type,
-        packed: args.packing.cache(&store),
-        ..LoadOptions::default()
-    };
+    let load = args.computing.options(&store);
     let mut options =
         TuneOptions { budget: Duration::from_secs(args.seconds.into()), ..TuneOptions::default() };
     if !args.units.is_empty() {
         options.units.clone_from(&args.units);
     }
-    let speeds = tune(&model, &load, &options, |unit, line| {
+    let results = tune(&model, &load, &options, |unit, line| {
         eprintln_quietly(format_args!("{unit}: {line}"))
-    })?;
-    let profiles = units::profiles(&store, threads);
-    let fingerprint = model.fingerprint();
-    let profile = Profile::new(&fingerprint, profiles.machine(), speeds);
-    let path = profiles.store(&fingerprint, &profile)?;
+    });
+    let (mut measured, mut failed) = (Vec::new(), None);
+    for (unit, result) in results {
+        match result {
+            Ok(speeds) => measured.push(speeds),
+            Err(error) => {
+                eprintln_quietly(format_args!("{unit} cannot be measured: {error}"));
+                failed = failed.or(Some(error));
+            }
+        }
+    }
+    if let Some(error) = failed.filter(|_| measured.is_empty()) {
+        return Err(error.into());
+    }
+    let profiles = units::profiles(&store, &load);
+    let path = profiles.keep(&model.fingerprint(), measured)?;
     eprintln_quietly(format_args!("kept in {}", path.display()));
     let choice = UnitChoice { profiles: Some(profiles), ..UnitChoice::default() };
     for line in choice.choose(&model, &load)?.why {

@@ -9,7 +9,9 @@ use crate::program::{Home, finish};
 #[test]
 fn it_looks_at_everything_and_creates_nothing() {
     let home = Home::new();
-    let text = home.run(&["doctor"]).ok();
+    let output = home.run(&["doctor"]);
+    assert!(!output.stderr.contains("XDG_RUNTIME_DIR"), "{output:?}");
+    let text = output.ok();
     for part in
         ["CPU", "kernels", "threads", "Memory", "cpu: yes", "gpu: ", "coreml: yes", "ane: no"]
     {

@@ -33,7 +33,11 @@ fn a_model_comes_is_listed_and_goes() {
     assert_eq!(lines.len(), 2);
 
     let all = home.run(&["list", "--all"]).ok();
-    assert!(all.lines().any(|l| l.starts_with("smollm2 ") && l.contains("not pulled")), "{all}");
+    let smollm2 = all.lines().find(|line| line.starts_with("smollm2 (smollm2:135m) "));
+    assert!(smollm2.is_some_and(|line| line.contains("not pulled")), "{all}");
+    let json: Value = serde_json::from_str(&home.run(&["list", "--all", "--json"]).ok()).unwrap();
+    let smollm2 = json.as_array().unwrap().iter().find(|row| row["name"] == "smollm2").unwrap();
+    assert_eq!(smollm2["aliases"], serde_json::json!(["smollm2:135m"]));
     let json: Value = serde_json::from_str(&home.run(&["list", "--json"]).ok()).unwrap();
     assert_eq!((&json[0]["name"], &json[0]["complete"]), (&"tiny".into(), &true.into()));
 

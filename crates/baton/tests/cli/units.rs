@@ -34,11 +34,11 @@ fn a_gpu_that_is_not_there_is_an_error_that_names_what_there_is() {
     let home = Home::new();
     let args = ["run", &home.model(), PROMPT, "--decode", "gpu"];
     let mut command = home.command(&args);
-    command.env("BATON_GPU", "a card that nobody has").stdin(Stdio::null());
+    command.env(NO_GPU.0, NO_GPU.1).stdin(Stdio::null());
     let output = command.output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success(), "{said}");
-    assert!(said.contains("no GPU") && said.contains("a card that nobody has"), "{said}");
+    assert!(said.contains("no GPU") && said.contains(NO_GPU.1), "{said}");
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn json_names_the_units_of_both_phases() {
 fn a_hand_off_can_be_verified() {
     let home = Home::new();
     let text = run(&home, &[&TWO[..], &["--verify-handoff"]].concat()).ok();
-    assert!(text.contains("reference to cpu") && text.contains("64 of 64 (100.0 %)"), "{text}");
+    assert!(text.contains("reference to cpu: ") && text.contains("64 of 64 (100.0 %)"), "{text}");
     assert!(text.contains("KL divergence"), "{text}");
     run(&home, &["--verify-handoff"]).failed(2, "name two units");
 }
@@ -131,6 +131,38 @@ fn what_was_measured_is_kept_and_used() {
     assert!(output.stderr.contains("is not used"), "{output:?}");
     assert_eq!(output.ok(), format!("{ANSWER}\n"));
     home.run(&["tune", &model, "--units", "quantum"]).failed(2, "no such unit");
+}
+
+/// A GPU that is not there, whatever the machine has.
+const NO_GPU: (&str, &str) = ("BATON_GPU", "a card that nobody has");
+
+#[test]
+fn a_unit_that_cannot_be_measured_leaves_the_others_and_what_is_known() {
+    let home = Home::new();
+    let model = home.model();
+    let tune = |units: &str| {
+        let args = ["tune", &model, "--seconds", "2", "--units", units];
+        let mut command = home.command(&args);
+        command.env(NO_GPU.0, NO_GPU.1).stdin(Stdio::null());
+        let output = command.output().unwrap();
+        (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (ended_well, said) = tune("gpu,reference");
+    assert!(ended_well && said.contains("gpu cannot be measured"), "{said}");
+    let (ended_well, said) = tune("cpu");
+    assert!(ended_well, "{said}");
+    let files = std::fs::read_dir(home.path("store/profiles")).unwrap();
+    let profile = std::fs::read(files.last().unwrap().unwrap().path()).unwrap();
+    let profile: Value = serde_json::from_slice(&profile).unwrap();
+    let units: Vec<_> = profile["units"].as_array().unwrap().iter().map(|u| &u["unit"]).collect();
+    assert_eq!(units, ["reference", "cpu"]);
+    let (ended_well, said) = tune("gpu");
+    assert!(!ended_well && said.contains("no GPU"), "{said}");
+    // With another type of cache nothing is known.
+    let named = ["--prefill", "reference", "--decode", "cpu", "--verbose"];
+    assert!(run(&home, &named).stderr.contains("measured"));
+    let other = run(&home, &[&named[..], &["--kv-type", "q8_0"]].concat());
+    assert!(!other.stderr.contains("of answers, measured"), "{other:?}");
 }
 
 /// A prefill server that ends with the test.
@@ -178,6 +210,18 @@ fn another_machine_reads_prompts() {
     let output = run(&home, &args);
     assert!(output.stderr.contains(&format!("prompts on {address}")), "{output:?}");
     assert!(output.stderr.contains("on remote"), "{output:?}");
+    // All tokens but the last came from there, and so it is told.
+    let object: Value = serde_json::from_str(
+        &run(&home, &["--prefill", &remote, "--crossover", "4", "--json"]).ok(),
+    )
+    .unwrap();
+    let tokens = |of: &str| object["tokens"][of].as_u64().unwrap();
+    assert_eq!(tokens("handed_over"), tokens("prefilled") - 1, "{object}");
+    let told = format!("({} tokens on remote, 1 on cpu)", tokens("handed_over"));
+    assert!(output.stderr.contains(&told), "{output:?}");
+    // What is too short to be sent there was read here.
+    let short = run(&home, &["--prefill", &remote, "--crossover", "5000", "--verbose"]);
+    assert!(!short.stderr.contains("on remote,") && short.stderr.contains("on cpu"), "{short:?}");
     assert_eq!(output.ok(), format!("{ANSWER}\n"));
     let trace = std::fs::read_to_string(home.path("t.json")).unwrap();
     assert!(trace.contains("remote: prefill") && trace.contains("hand-off in"), "{trace}");

@@ -17,11 +17,36 @@ fn the_plan_has_every_term() {
     // Gate, up and their product are the widest: 3 times 96 features.
     // Logits come for one token and 15 guesses.
     assert_eq!(plan.scratch, 10 * 2 * 4 * 3 * 96 + 16 * 4 * 97);
-    // A second unit has a cache of its own.
+    // A second unit has a cache of its own, of singles.
     let two = LoadOptions { prefill: Some(UnitKind::Reference), ..LoadOptions::default() };
-    assert_eq!(memory_plan(&graph, &weights, &limits, &two).kv, 2 * plan.kv);
+    assert_eq!(memory_plan(&graph, &weights, &limits, &two).kv, 3 * plan.kv);
     let same = LoadOptions { prefill: Some(UnitKind::Cpu), ..LoadOptions::default() };
     assert_eq!(memory_plan(&graph, &weights, &limits, &same), plan);
+}
+
+#[test]
+fn the_plan_knows_what_each_unit_keeps_for_itself() {
+    let graph = Tiny::default().graph().unwrap();
+    let weights = random_weights(&graph, 1);
+    let limits = Limits { context: 100, kv_tokens: 200, batch_tokens: 10 };
+    let plan = |unit| {
+        let options = LoadOptions { unit, ..LoadOptions::default() };
+        memory_plan(&graph, &weights, &limits, &options)
+    };
+    let cpu = plan(UnitKind::Cpu);
+    let all: usize = graph.weights().iter().map(|w| w.shape.iter().product::<usize>()).sum();
+    // Halves of all weights; the embedding is also the output matrix here.
+    let coreml = plan(UnitKind::CoreMl);
+    assert_eq!((coreml.copied, coreml.kv), (2 * all as u64, cpu.kv));
+    // A copy of all, and the cache, wherever the GPU has its memory.
+    let gpu = plan(UnitKind::Gpu);
+    let holds = gpu.copied + gpu.kv + gpu.scratch + gpu.apart;
+    assert_eq!(holds, cpu.weights + cpu.kv + cpu.scratch, "{gpu:?}");
+    assert!(gpu.apart == 0 || (gpu.copied, gpu.kv) == (0, 0), "{gpu:?}");
+    // Neither is forgotten beside the CPU.
+    let both = LoadOptions { prefill: Some(UnitKind::CoreMl), ..LoadOptions::default() };
+    let both = memory_plan(&graph, &weights, &limits, &both);
+    assert_eq!((both.copied, both.kv), (coreml.copied, 2 * cpu.kv));
 }
 
 #[test]

@@ -20,7 +20,7 @@ impl State {
         let Some(track) = self.tracks.get_mut(&seq) else { return Ok(()) };
         if len < track.held {
             self.decode.truncate(seq, len)?;
-            track.held = len;
+            track.cut(len);
         }
         track.behind.truncate(len - track.held);
         track.forget_pending_beyond(len);
@@ -42,6 +42,7 @@ impl State {
         let Some(source) = self.tracks.get(&from).filter(|_| len > 0) else { return Ok(()) };
         let (held, ahead) = (source.held.min(len), source.ahead.min(len));
         let behind = source.behind[..len - held].to_vec();
+        let handed = source.handed_before(held);
         if held > 0 {
             self.decode.copy(from, to, held)?;
         }
@@ -49,7 +50,8 @@ impl State {
             self.send(Order::Copy { from, to, len: ahead });
         }
         let track = self.touch(to);
-        (track.held, track.behind, track.ahead) = (held, behind, ahead);
+        track.set_held(held, handed);
+        (track.behind, track.ahead) = (behind, ahead);
         Ok(())
     }
 

@@ -3,13 +3,18 @@
 //! Orders are carried out one after the other. What one of them cannot do it reports, and the rest
 //! goes on: who gave the orders knows how to do without.
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use baton_graph::{Batch, ExecError, Executor, KvBlock, Limits, Rows, SeqId, Usage, Waker};
+
+/// How long a thread whose unit was broken off may take to end before it is left to itself.
+const LEAVING: Duration = Duration::from_secs(1);
 
 /// Something for the prefill unit to do.
 pub(super) enum Order {
@@ -73,6 +78,8 @@ pub(super) struct Prefiller {
     usage: Usage,
     waker: SharedWaker,
     ending: Arc<AtomicBool>,
+    /// Ends what the unit waits for.
+    breaker: Option<Waker>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -80,7 +87,7 @@ impl Prefiller {
     pub(super) fn start(executor: Box<dyn Executor>) -> Result<Self, ExecError> {
         let (orders, inbox) = channel();
         let (outbox, outcomes) = channel();
-        let (limits, usage) = (*executor.limits(), executor.usage());
+        let (limits, usage, breaker) = (*executor.limits(), executor.usage(), executor.breaker());
         let waker = SharedWaker::default();
         let ending = Arc::new(AtomicBool::new(false));
         let (wake, end) = (Arc::clone(&waker), Arc::clone(&ending));
@@ -89,7 +96,7 @@ impl Prefiller {
             .spawn(move || work(executor, &inbox, outbox, &wake, &end))
             .map_err(|error| ExecError::Invalid(format!("cannot start a thread: {error}")))?;
         let (orders, thread) = (Some(orders), Some(thread));
-        Ok(Prefiller { orders, outcomes, limits, usage, waker, ending, thread })
+        Ok(Prefiller { orders, outcomes, limits, usage, waker, ending, breaker, thread })
     }
 
     pub(super) fn limits(&self) -> &Limits {
@@ -139,10 +146,21 @@ impl Drop for Prefiller {
     fn drop(&mut self) {
         self.ending.store(true, Ordering::Relaxed);
         self.orders = None;
-        if let Some(thread) = self.thread.take() {
-            // If it panicked, it has said so.
-            let _ = thread.join();
+        let Some(thread) = self.thread.take() else { return };
+        if let Some(break_off) = &self.breaker {
+            break_off();
+            // Whatever it still waits for, such as a name or a connection, is nothing to wait for here.
+            let until = Instant::now() + LEAVING;
+            loop {
+                match self.outcomes.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                    Ok(_) => {}
+                    Err(RecvTimeoutError::Disconnected) => break,
+                    Err(RecvTimeoutError::Timeout) => return,
+                }
+            }
         }
+        // If it panicked, it has said so.
+        let _ = thread.join();
     }
 }
 
@@ -156,11 +174,14 @@ fn work(
     let end = WakeAtEnd(Some(outbox.clone()), Arc::clone(waker));
     drop(outbox);
     let outbox = || end.0.as_ref();
+    let mut refused = Refused::default();
     while let Ok(order) = inbox.recv() {
         if ending.load(Ordering::Relaxed) {
             return;
         }
-        let Some((ticket, block)) = carry_out(&mut *executor, order) else { continue };
+        let Some((ticket, block)) = carry_out(&mut *executor, &mut refused, order) else {
+            continue;
+        };
         let (held, usage) = (executor.len(ticket.seq), executor.usage());
         let Ticket { id, seq, .. } = ticket;
         let outcome = Outcome { id, seq, block, held, usage };
@@ -189,9 +210,13 @@ impl Drop for WakeAtEnd {
     }
 }
 
+/// Why a sequence was not continued by a block, until somebody builds on it.
+type Refused = HashMap<SeqId, ExecError>;
+
 /// Does what is ordered; what is to be told of it, if somebody waits.
 fn carry_out(
     executor: &mut dyn Executor,
+    refused: &mut Refused,
     order: Order,
 ) -> Option<(Ticket, Result<KvBlock, ExecError>)> {
     let unwanted = |ticket: &Ticket| ticket.cancelled.load(Ordering::Relaxed);
@@ -201,7 +226,8 @@ fn carry_out(
             return Some((ticket, gone()));
         }
         Order::Run { ticket, at, tokens } => {
-            let block = run(executor, ticket.seq, at, tokens);
+            let reason = refused.remove(&ticket.seq);
+            let block = reason.map_or_else(|| run(executor, ticket.seq, at, tokens), Err);
             return Some((ticket, block));
         }
         Order::Fetch { ticket, range } => {
@@ -212,6 +238,7 @@ fn carry_out(
             // If it fails, so does what builds on it, and is told then.
             if let Err(error) = executor.import_kv(seq, at, &block) {
                 tracing::debug!(%seq, %error, "the prefill unit did not take the cache back");
+                refused.insert(seq, error);
             }
         }
         Order::Truncate { seq, len } => {
@@ -219,10 +246,14 @@ fn carry_out(
         }
         Order::Copy { from, to, len } => {
             let len = len.min(executor.len(from));
+            refused.remove(&to);
             executor.free(to);
             let _ = executor.copy(from, to, len);
         }
-        Order::Free { seq } => executor.free(seq),
+        Order::Free { seq } => {
+            refused.remove(&seq);
+            executor.free(seq);
+        }
     }
     None
 }

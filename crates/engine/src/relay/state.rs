@@ -1,6 +1,7 @@
 //! The relay at work: what goes where, and what is taken over when.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -56,6 +57,10 @@ impl State {
         self.tracks.get(&seq).map_or(0, Track::len)
     }
 
+    pub(super) fn handed_over(&self, seq: SeqId, range: Range<usize>) -> usize {
+        self.tracks.get(&seq).map_or(0, |track| track.handed_over(&range))
+    }
+
     pub(super) fn on_progress(&self, wake: Waker) {
         self.prefiller.on_progress(wake);
     }
@@ -74,9 +79,13 @@ impl State {
 
     pub(super) fn prepare(&mut self, seq: SeqId, new: usize) -> Readiness {
         self.collect();
-        let relayed = new > self.options.crossover.max(1) && self.is_usable();
+        let (usable, crossover) = (self.is_usable(), self.options.crossover);
         let track = self.tracks.entry(seq).or_default();
-        track.announced = Some(Announced { end: track.len() + new, relayed });
+        let end = track.len() + new;
+        // The end of a prompt goes where its beginning went.
+        let begun = track.announced.is_some_and(|before| before.relayed && before.end == end);
+        let relayed = usable && new > 1 && (new > crossover || begun);
+        track.announced = Some(Announced { end, relayed });
         // Part of a copy of what is being computed, which nobody has asked for yet.
         let absent = !track.behind.is_empty() && track.pending.is_empty() && !track.refused;
         if !relayed && absent && track.ahead > track.held && self.outstanding < DEPTH {
@@ -301,7 +310,7 @@ impl State {
         match block {
             Ok(block) if pending.at == track.held => {
                 match self.decode.import_kv(seq, pending.at, &block) {
-                    Ok(()) => track.caught_up(block.tokens),
+                    Ok(()) => track.took_over(block.tokens),
                     Err(error) => {
                         track.refused = true;
                         tracing::debug!(%seq, %error, "a block was not taken over");
@@ -319,9 +328,16 @@ impl State {
         }
     }
 
-    /// The prefill unit did not do what it was told, though it was where it was `expected` to be.
+    /// The prefill unit did not do what it was told, though it was where it was `expected` to be, or
+    /// holds nothing any more.
     fn failed(&mut self, error: &ExecError, expected: bool) {
-        if !expected || matches!(error, ExecError::OutOfPages { .. }) {
+        let is_fault = match error {
+            ExecError::Lost(_) => true,
+            ExecError::OutOfPages { .. } => false,
+            _ => expected,
+        };
+        // What fails while it rests was ordered before.
+        if !is_fault || !self.is_usable() {
             tracing::debug!(%error, "the prefill unit could not compute a part of a prompt");
             return;
         }

@@ -1,6 +1,7 @@
 //! Which tokens of a sequence are where.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use super::prefiller::Ticket;
@@ -10,6 +11,8 @@ use super::prefiller::Ticket;
 #[derive(Default)]
 pub(super) struct Track {
     pub(super) held: usize,
+    /// Those of `held` that the prefill unit computed, rising.
+    handed: Vec<Range<usize>>,
     /// The tokens that the decode unit lacks.
     pub(super) behind: Vec<u32>,
     pub(super) ahead: usize,
@@ -48,6 +51,37 @@ impl Track {
     pub(super) fn next_block(&mut self, id: u64) -> Option<Pending> {
         let next = self.pending.front()?;
         if next.ticket.id == id { self.pending.pop_front() } else { None }
+    }
+
+    /// The decode unit has taken over `n` tokens.
+    pub(super) fn took_over(&mut self, n: usize) {
+        self.handed.push(self.held..self.held + n);
+        self.caught_up(n);
+    }
+
+    /// How many tokens of a range were taken over.
+    pub(super) fn handed_over(&self, range: &Range<usize>) -> usize {
+        let within = |part: &Range<usize>| {
+            part.end.min(range.end).saturating_sub(part.start.max(range.start))
+        };
+        self.handed.iter().map(within).sum()
+    }
+
+    /// The decode unit holds no more than the first `len` tokens.
+    pub(super) fn cut(&mut self, len: usize) {
+        self.held = self.held.min(len);
+        self.handed = self.handed_before(len);
+    }
+
+    /// What of the first `len` tokens was taken over.
+    pub(super) fn handed_before(&self, len: usize) -> Vec<Range<usize>> {
+        let begun = self.handed.iter().filter(|part| part.start < len);
+        begun.map(|part| part.start..part.end.min(len)).collect()
+    }
+
+    /// Makes a copy of what was held, and taken over, elsewhere its own.
+    pub(super) fn set_held(&mut self, held: usize, handed: Vec<Range<usize>>) {
+        (self.held, self.handed) = (held, handed);
     }
 
     /// The decode unit has `n` tokens more.

@@ -10,12 +10,15 @@
 //! | | the frame, encrypted: at the beginning of a message its length as `u32`, little-endian, then bytes of it |
 
 use std::fmt;
-use std::fmt::Write as _;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::str::FromStr;
+use std::time::Duration;
 
+use baton_graph::hex;
 use snow::{Builder, HandshakeState, TransportState};
+
+use super::timed::Timed;
 
 const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_SHA256";
 /// Of an encrypted frame.
@@ -44,10 +47,7 @@ impl Key {
 
     /// As 64 hexadecimal digits.
     pub fn to_hex(&self) -> String {
-        self.0.iter().fold(String::new(), |mut text, byte| {
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
+        hex(&self.0)
     }
 }
 
@@ -73,37 +73,39 @@ impl fmt::Debug for Key {
     }
 }
 
-/// The connection.
+/// The connection. All of a message must come, and go, in the time that [`Channel::within`] gives.
 pub(super) struct Channel {
-    stream: TcpStream,
+    stream: Timed,
     transport: TransportState,
     frame: Vec<u8>,
     plain: Vec<u8>,
 }
 
 impl Channel {
-    /// The end that connected.
-    pub(super) fn connect(stream: TcpStream, key: &Key) -> io::Result<Channel> {
+    /// The end that connected. What is left of `patience` is for the first messages.
+    pub(super) fn connect(stream: TcpStream, key: &Key, patience: Duration) -> io::Result<Channel> {
         let mut state =
             builder()?.psk(0, &key.0).and_then(Builder::build_initiator).map_err(failed)?;
-        let mut channel = Unfinished::new(stream);
+        let mut channel = Unfinished::new(stream, patience);
         channel.write(&mut state)?;
         channel.read(&mut state)?;
         channel.finish(state)
     }
 
-    /// The end that was connected to.
-    pub(super) fn accept(stream: TcpStream, key: &Key) -> io::Result<Channel> {
+    /// The end that was connected to. What is left of `patience` is for the first messages.
+    pub(super) fn accept(stream: TcpStream, key: &Key, patience: Duration) -> io::Result<Channel> {
         let mut state =
             builder()?.psk(0, &key.0).and_then(Builder::build_responder).map_err(failed)?;
-        let mut channel = Unfinished::new(stream);
+        let mut channel = Unfinished::new(stream, patience);
         channel.read(&mut state)?;
         channel.write(&mut state)?;
         channel.finish(state)
     }
 
-    pub(super) fn stream(&self) -> &TcpStream {
-        &self.stream
+    /// What is sent and received from now on must be so in this time.
+    pub(super) fn within(&mut self, patience: Duration) -> &mut Self {
+        self.stream.within(patience);
+        self
     }
 
     /// Sends a message.
@@ -157,13 +159,14 @@ impl Channel {
 
 /// A connection in its handshake.
 struct Unfinished {
-    stream: TcpStream,
+    stream: Timed,
     frame: Vec<u8>,
     plain: Vec<u8>,
 }
 
 impl Unfinished {
-    fn new(stream: TcpStream) -> Self {
+    fn new(stream: TcpStream, patience: Duration) -> Self {
+        let stream = Timed::new(stream, patience);
         Unfinished { stream, frame: Vec::new(), plain: vec![0; MOST_FRAME] }
     }
 
@@ -191,16 +194,22 @@ fn builder<'b>() -> io::Result<Builder<'b>> {
     Ok(Builder::new(PATTERN.parse().map_err(failed)?))
 }
 
-fn write_frame(stream: &mut TcpStream, frame: &[u8]) -> io::Result<()> {
+fn write_frame(stream: &mut impl Write, frame: &[u8]) -> io::Result<()> {
     let len = u16::try_from(frame.len()).map_err(io::Error::other)?;
     stream.write_all(&[&len.to_be_bytes(), frame].concat())
 }
 
-fn read_frame(stream: &mut TcpStream, frame: &mut Vec<u8>) -> io::Result<()> {
+fn read_frame(stream: &mut impl Read, frame: &mut Vec<u8>) -> io::Result<()> {
+    let mut read = |bytes: &mut [u8]| {
+        stream.read_exact(bytes).map_err(|error| match error.kind() {
+            kind @ io::ErrorKind::UnexpectedEof => io::Error::new(kind, "the other end hung up"),
+            _ => error,
+        })
+    };
     let mut len = [0; 2];
-    stream.read_exact(&mut len)?;
+    read(&mut len)?;
     frame.resize(usize::from(u16::from_be_bytes(len)), 0);
-    stream.read_exact(frame)
+    read(frame)
 }
 
 fn failed(error: snow::Error) -> io::Error {
@@ -215,6 +224,7 @@ fn invalid(problem: &str) -> io::Error {
 mod tests {
     use std::net::TcpListener;
     use std::thread;
+    use std::time::Instant;
 
     use super::*;
 
@@ -224,12 +234,14 @@ mod tests {
         (here, listener.accept().unwrap().0)
     }
 
+    const PATIENCE: Duration = Duration::from_secs(10);
+
     fn pair() -> (Channel, Channel) {
         let key = Key::generate().unwrap();
         let (here, there) = streams();
         let other = key.clone();
-        let there = thread::spawn(move || Channel::accept(there, &other).unwrap());
-        (Channel::connect(here, &key).unwrap(), there.join().unwrap())
+        let there = thread::spawn(move || Channel::accept(there, &other, PATIENCE).unwrap());
+        (Channel::connect(here, &key, PATIENCE).unwrap(), there.join().unwrap())
     }
 
     #[test]
@@ -266,9 +278,30 @@ mod tests {
     fn who_has_another_key_is_refused_by_both_ends() {
         let (here, there) = streams();
         let (key, other) = (Key::generate().unwrap(), Key::generate().unwrap());
-        let accepted = thread::spawn(move || Channel::accept(there, &other).err().unwrap());
-        assert!(Channel::connect(here, &key).is_err());
+        let accepted =
+            thread::spawn(move || Channel::accept(there, &other, PATIENCE).err().unwrap());
+        assert!(Channel::connect(here, &key, PATIENCE).is_err());
         assert_eq!(accepted.join().unwrap().kind(), io::ErrorKind::PermissionDenied);
+    }
+
+    #[test]
+    fn a_message_must_come_whole_and_in_time() {
+        let (here, mut there) = pair();
+        let trickle = thread::spawn(move || {
+            // A frame that is longer than anybody waits for.
+            let bytes = [&[255, 255][..], &[0; 100]].concat();
+            bytes.iter().all(|byte| {
+                thread::sleep(Duration::from_millis(20));
+                here.stream.get_ref().write_all(&[*byte]).is_ok()
+            })
+        });
+        let started = Instant::now();
+        let error = there.within(Duration::from_millis(300)).receive(1 << 20).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert!(started.elapsed() >= Duration::from_millis(300));
+        assert!(!trickle.is_finished(), "bytes came all the time");
+        drop(there);
+        trickle.join().unwrap();
     }
 
     #[test]

@@ -5,23 +5,24 @@ use std::collections::HashMap;
 use std::io;
 use std::net::{TcpStream, ToSocketAddrs};
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 use baton_graph::{
-    Batch, ExecError, Executor, Graph, KvBlock, Limits, Logits, Rows, SeqId, Unit, Usage,
+    Batch, ExecError, Executor, Graph, KvBlock, Limits, Logits, Rows, SeqId, Unit, Usage, Waker,
 };
 use baton_weights::Weights;
 
 use super::Key;
 use super::channel::Channel;
-use super::messages::{Reply, Request, VERSION, narrow};
+use super::messages::{Reply, Request, VERSION, longest, narrow};
+use super::timed::Cutter;
 
-/// How long a connection may take to be made.
+/// How long a connection may take to be made, and after that greetings to be exchanged.
 const CONNECT: Duration = Duration::from_secs(5);
-/// How long a server may compute a chunk before it counts as gone.
-const REPLY: Duration = Duration::from_secs(120);
-/// Of a message besides its block.
-const HEAD: usize = 1024;
+/// How long a server may take for what it is asked, from the first byte that is sent to the last that
+/// comes, before it counts as gone.
+const REPLY: Duration = Duration::from_secs(if cfg!(test) { 3 } else { 120 });
 
 /// Another machine that reads prompts; it gives no logits.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,15 +45,14 @@ impl Unit for RemoteUnit {
         limits: Limits,
     ) -> Result<Box<dyn Executor>, ExecError> {
         let empty = KvBlock::zeros(graph, 0)?;
-        let per_token = 4 * empty.layers * empty.kv_heads * empty.head_dim;
-        let most = per_token.saturating_mul(limits.context).saturating_add(HEAD);
         let mut remote = Remote {
             unit: self.clone(),
             fingerprint: *graph.fingerprint(),
             vocab: graph.vocab(),
             limits,
-            most,
+            most: longest(&empty, limits.context),
             channel: None.into(),
+            cutter: Cutter::default(),
             held: HashMap::new().into(),
         };
         remote.limits = remote.connect()?;
@@ -70,6 +70,7 @@ struct Remote {
     most: usize,
     /// None after it failed.
     channel: RefCell<Option<Channel>>,
+    cutter: Cutter,
     /// Tokens of each sequence that the server has.
     held: RefCell<HashMap<SeqId, usize>>,
 }
@@ -83,13 +84,16 @@ impl Remote {
         *self.channel.borrow_mut() = Some(channel);
         let context = narrow(self.limits.context);
         let hello = Request::Hello { version: VERSION, fingerprint: self.fingerprint, context };
-        match self.ask(&hello)? {
+        match self.ask_within(CONNECT, &hello)? {
             Reply::Ready { context, kv_tokens, batch_tokens } => Ok(Limits {
                 context: self.limits.context.min(context as usize),
                 kv_tokens: kv_tokens as usize,
                 batch_tokens: self.limits.batch_tokens.min(batch_tokens as usize).max(1),
             }),
-            reply => Err(self.refused(reply)),
+            reply => {
+                *self.channel.borrow_mut() = None;
+                Err(ExecError::Lost(self.refused(reply).to_string()))
+            }
         }
     }
 
@@ -99,11 +103,16 @@ impl Remote {
             match TcpStream::connect_timeout(&address, CONNECT) {
                 Ok(stream) => {
                     stream.set_nodelay(true)?;
-                    stream.set_read_timeout(Some(CONNECT))?;
-                    stream.set_write_timeout(Some(REPLY))?;
-                    let channel = Channel::connect(stream, &self.unit.key)?;
-                    channel.stream().set_read_timeout(Some(REPLY))?;
-                    return Ok(channel);
+                    self.cutter.hold(&stream)?;
+                    // Who is shown another key says nothing and hangs up.
+                    let other_key = |error: io::Error| match error.kind() {
+                        io::ErrorKind::UnexpectedEof => {
+                            io::Error::new(io::ErrorKind::PermissionDenied, error)
+                        }
+                        _ => error,
+                    };
+                    let channel = Channel::connect(stream, &self.unit.key, CONNECT);
+                    return channel.map_err(other_key);
                 }
                 Err(error) => last = error,
             }
@@ -111,12 +120,17 @@ impl Remote {
         Err(last)
     }
 
-    /// Sends a request and waits for its reply. After a failure nothing is held any more.
     fn ask(&self, request: &Request) -> Result<Reply, ExecError> {
+        self.ask_within(REPLY, request)
+    }
+
+    /// Sends a request and waits for its reply. After a failure nothing is held any more.
+    fn ask_within(&self, patience: Duration, request: &Request) -> Result<Reply, ExecError> {
         let mut channel = self.channel.borrow_mut();
         let Some(open) = channel.as_mut() else {
-            return Err(ExecError::Invalid("the prefill server is not connected".into()));
+            return Err(ExecError::Lost("the prefill server is not connected".into()));
         };
+        let open = open.within(patience);
         let answer = open.send(&request.encode()).and_then(|()| open.receive(self.most));
         let reply = answer.and_then(|bytes| {
             Reply::decode(&bytes).ok_or_else(|| io::ErrorKind::InvalidData.into())
@@ -167,13 +181,12 @@ impl Remote {
 
     fn unreachable(&self, error: &io::Error) -> ExecError {
         let hint = match error.kind() {
-            io::ErrorKind::PermissionDenied | io::ErrorKind::UnexpectedEof => {
-                "does it have the same key?"
-            }
+            io::ErrorKind::TimedOut => "is it very busy, or the network slow?",
+            io::ErrorKind::PermissionDenied => "does it have the same key?",
             _ => "does `baton prefill-server` run there?",
         };
         let address = &self.unit.address;
-        ExecError::Invalid(format!("the prefill server {address} cannot be used: {error}; {hint}"))
+        ExecError::Lost(format!("the prefill server {address} cannot be used: {error}; {hint}"))
     }
 }
 
@@ -197,6 +210,11 @@ impl Executor for Remote {
         let request = Request::Forward { seq: seq.0, at, tokens: span.tokens.clone() };
         self.change(seq, &request)?;
         Ok(Logits { vocab: self.vocab, ..Logits::default() })
+    }
+
+    fn breaker(&self) -> Option<Waker> {
+        let cutter = self.cutter.clone();
+        Some(Arc::new(move || cutter.cut()))
     }
 
     fn limits(&self) -> &Limits {

@@ -1,9 +1,19 @@
 //! What is said: a request, then its reply. All numbers are `u32`, little-endian.
 
-use baton_graph::ExecError;
+use baton_graph::{ExecError, KvBlock};
 
 /// Changes with anything that an older end would misunderstand.
 pub(super) const VERSION: u32 = 1;
+
+/// Bytes of the longest message without tokens or a block, and more than any has besides these.
+pub(super) const HEAD: usize = 1024;
+
+/// Bytes of the longest message with a block of so many tokens; `empty` is one of none.
+pub(super) fn longest(empty: &KvBlock, tokens: usize) -> usize {
+    let KvBlock { layers, kv_heads, head_dim, .. } = empty;
+    // Keys and values in halves.
+    (4 * layers * kv_heads * head_dim).saturating_mul(tokens).saturating_add(HEAD)
+}
 
 /// What a client wants.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -168,3 +168,35 @@ impl Pool {
 pub(super) fn failed(held: usize, problem: &str) -> Reply {
     Reply::Failed { held: narrow(held), problem: problem.into() }
 }
+
+#[cfg(test)]
+mod tests {
+    use baton_graph::reference::Reference;
+    use baton_graph::testing::{Tiny, random_weights};
+    use baton_graph::{Limits, Unit};
+
+    use super::*;
+
+    #[test]
+    fn one_client_has_no_more_sequences_than_anybody_needs() {
+        let graph = Tiny { layers: 1, ..Tiny::default() }.graph().unwrap();
+        let limits = Limits { context: 4, kv_tokens: 4 * MOST_SEQUENCES, batch_tokens: 4 };
+        let weights = random_weights(&graph, 1);
+        let mut pool = Pool::new(Reference.compile(&graph, &weights, limits).unwrap());
+        let forward = |at| move |seq| Request::Forward { seq, at, tokens: vec![1] };
+        let done = |reply| matches!(reply, Reply::Done { .. });
+        assert!(done(pool.answer(7, forward(0)(0))));
+        for seq in 0..MOST_SEQUENCES as u32 {
+            assert!(done(pool.answer(8, forward(0)(seq))), "{seq}");
+        }
+        assert_eq!(pool.len(), MOST_SEQUENCES + 1);
+        // The first was used again, so that the second goes.
+        assert!(done(pool.answer(8, forward(1)(0))));
+        assert!(done(pool.answer(8, forward(0)(u32::MAX))));
+        assert_eq!(pool.len(), MOST_SEQUENCES + 1);
+        assert!(done(pool.answer(8, forward(2)(0))));
+        assert!(!done(pool.answer(8, forward(1)(1))), "it went");
+        // Whoever else there is keeps its own.
+        assert!(done(pool.answer(7, forward(1)(0))));
+    }
+}

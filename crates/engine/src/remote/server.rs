@@ -1,29 +1,30 @@
 //! Reads prompts for other machines.
 
-use std::collections::HashMap;
+mod door;
+
 use std::io;
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use baton_graph::{ExecError, Executor, KvBlock, Limits, SeqId};
 
 use super::Key;
 use super::channel::Channel;
-use super::messages::{Reply, Request, VERSION, narrow};
+use super::messages::{HEAD, Reply, Request, VERSION, longest, narrow};
 use super::pool::{Pool, failed};
+use door::{Door, MOST_CLIENTS};
 
-/// Most clients at the same time.
-const MOST_CLIENTS: usize = 16;
-/// How long a client may take to say who it is, and to receive a part of what it asked for.
-const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
+/// How long a stranger may take to show the key and to say what it wants.
+const GREETING: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 5 });
+/// How long a client may take to receive what it asked for.
+const PATIENCE: Duration = Duration::from_secs(120);
 /// How long a client may ask for nothing.
 const IDLE: Duration = Duration::from_secs(3600);
 /// How often is looked whether the server is to end.
 const WATCH: Duration = Duration::from_millis(100);
-/// Of a message besides tokens or a block.
-const HEAD: usize = 1024;
 
 /// A model that reads prompts for who knows the key.
 pub struct PrefillServer {
@@ -32,13 +33,14 @@ pub struct PrefillServer {
     empty: KvBlock,
     limits: Limits,
     pool: Mutex<Pool>,
-    clients: Mutex<HashMap<u64, Client>>,
+    door: Door,
 }
 
-struct Client {
-    stream: TcpStream,
-    /// When it came, until it has shown that it knows the key.
-    since: Option<Instant>,
+/// One who is connected. Whatever ends its thread gives its place back.
+struct Guest<'s> {
+    server: &'s PrefillServer,
+    id: u64,
+    address: SocketAddr,
 }
 
 impl PrefillServer {
@@ -49,8 +51,8 @@ impl PrefillServer {
     pub fn new(executor: Box<dyn Executor>, key: Key) -> Result<Self, ExecError> {
         let empty = executor.export_kv(SeqId(0), 0..0)?;
         let limits = *executor.limits();
-        let (pool, clients) = (Mutex::new(Pool::new(executor)), Mutex::default());
-        Ok(PrefillServer { key, empty, limits, pool, clients })
+        let (pool, door) = (Mutex::new(Pool::new(executor)), Door::default());
+        Ok(PrefillServer { key, empty, limits, pool, door })
     }
 
     /// Serves until `is_over`; then all connections end.
@@ -60,28 +62,22 @@ impl PrefillServer {
     pub fn serve(&self, listener: &TcpListener, is_over: impl Fn() -> bool) -> io::Result<()> {
         listener.set_nonblocking(true)?;
         let result = thread::scope(|scope| {
-            let mut next = 0u64;
             let result = loop {
                 if is_over() {
                     break Ok(());
                 }
-                self.hang_up_on_strangers();
                 match listener.accept() {
                     Ok((stream, address)) => {
-                        next += 1;
-                        let client = next;
-                        if !self.enter(client, &stream) {
-                            tracing::warn!(%address, "refused: there are {MOST_CLIENTS} clients");
+                        let Some(id) = self.door.enter(&stream) else {
+                            self.door.turned_away(address, &"too many others come");
                             continue;
+                        };
+                        let guest = Guest { server: self, id, address };
+                        let thread = thread::Builder::new().name("baton-client".into());
+                        let started = thread.spawn_scoped(scope, move || guest.stay(stream));
+                        if let Err(error) = started {
+                            self.door.turned_away(address, &error);
                         }
-                        scope.spawn(move || {
-                            tracing::info!(%address, "connected");
-                            match self.attend(client, stream) {
-                                Ok(()) => tracing::info!(%address, "gone"),
-                                Err(error) => tracing::warn!(%address, "gone: {error}"),
-                            }
-                            self.leave(client);
-                        });
                     }
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => thread::sleep(WATCH),
                     // That client's fault, or there are too many open files for now.
@@ -92,48 +88,15 @@ impl PrefillServer {
                     Err(error) => break Err(error),
                 }
             };
-            for client in self.clients().values() {
-                let _ = client.stream.shutdown(Shutdown::Both);
-            }
+            self.door.close();
             result
         });
         listener.set_nonblocking(false)?;
         result
     }
 
-    /// Does what one client asks for, until it goes.
-    fn attend(&self, client: u64, stream: TcpStream) -> io::Result<()> {
-        stream.set_nonblocking(false)?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
-        let mut channel = Channel::accept(stream, &self.key)?;
-        let hello = Request::decode(&channel.receive(HEAD)?);
-        let reply = self.greet(hello.as_ref());
-        channel.send(&reply.encode())?;
-        if !matches!(reply, Reply::Ready { .. }) {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "it wants another model"));
-        }
-        if let Some(client) = self.clients().get_mut(&client) {
-            client.since = None;
-        }
-        channel.stream().set_read_timeout(Some(IDLE))?;
-        let most = HEAD + self.empty_bytes(self.limits.context).max(4 * self.limits.batch_tokens);
-        loop {
-            let bytes = match channel.receive(most) {
-                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
-                other => other?,
-            };
-            let Some(request) = Request::decode(&bytes) else {
-                return Err(io::Error::new(io::ErrorKind::InvalidData, "it asks for nonsense"));
-            };
-            drop(bytes);
-            let reply = self.pool().answer(client, request);
-            channel.send(&reply.encode())?;
-        }
-    }
-
-    fn greet(&self, hello: Option<&Request>) -> Reply {
+    /// What a stranger that knows the key is told.
+    fn greet(&self, id: u64, hello: Option<&Request>) -> Reply {
         let Some(Request::Hello { version, fingerprint, context }) = hello else {
             return failed(0, "it was not greeted");
         };
@@ -148,6 +111,9 @@ impl PrefillServer {
                            another way; load the same file with the same --ctx on both ends";
             return failed(0, problem);
         }
+        if !self.door.prove(id) {
+            return failed(0, &format!("it has {MOST_CLIENTS} clients already; try again later"));
+        }
         Reply::Ready {
             context: narrow(self.limits.context).min(*context),
             kv_tokens: narrow(self.limits.kv_tokens),
@@ -155,44 +121,70 @@ impl PrefillServer {
         }
     }
 
-    /// Bytes of a block.
-    fn empty_bytes(&self, tokens: usize) -> usize {
-        let KvBlock { layers, kv_heads, head_dim, .. } = &self.empty;
-        4 * layers * kv_heads * head_dim * tokens
-    }
-
-    fn enter(&self, client: u64, stream: &TcpStream) -> bool {
-        let mut clients = self.clients();
-        match stream.try_clone() {
-            Ok(stream) if clients.len() < MOST_CLIENTS => {
-                clients.insert(client, Client { stream, since: Some(Instant::now()) });
-                true
-            }
-            _ => false,
-        }
-    }
-
-    /// Whoever says one byte now and then does not keep others out.
-    fn hang_up_on_strangers(&self) {
-        for client in self.clients().values() {
-            if client.since.is_some_and(|since| since.elapsed() > PATIENCE) {
-                let _ = client.stream.shutdown(Shutdown::Both);
-            }
-        }
-    }
-
-    fn leave(&self, client: u64) {
-        self.clients().remove(&client);
-        self.pool().leave(client);
-    }
-
-    fn clients(&self) -> MutexGuard<'_, HashMap<u64, Client>> {
-        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// A pass that panicked leaves a sequence whose owner hears no more of it.
     fn pool(&self) -> MutexGuard<'_, Pool> {
         self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Guest<'_> {
+    /// Serves it until it goes.
+    fn stay(&self, stream: TcpStream) {
+        let address = self.address;
+        // A fault ends this connection and no other; locks are taken as they are found.
+        let served = catch_unwind(AssertUnwindSafe(|| {
+            let greeted = self.greet(stream);
+            greeted.map(|mut channel| {
+                tracing::info!(%address, "connected");
+                self.attend(&mut channel)
+            })
+        }));
+        match served {
+            Ok(Ok(Ok(()))) => tracing::info!(%address, "gone"),
+            Ok(Ok(Err(error))) => tracing::warn!(%address, "gone: {error}"),
+            Ok(Err(error)) => self.server.door.turned_away(address, &error),
+            Err(_) => tracing::error!(%address, "hung up on after a fault of this program"),
+        }
+    }
+
+    /// A channel to one that knows the key and for which there is a place.
+    fn greet(&self, stream: TcpStream) -> io::Result<Channel> {
+        stream.set_nonblocking(false)?;
+        stream.set_nodelay(true)?;
+        let mut channel = Channel::accept(stream, &self.server.key, GREETING)?;
+        let hello = Request::decode(&channel.receive(HEAD)?);
+        let reply = self.server.greet(self.id, hello.as_ref());
+        channel.send(&reply.encode())?;
+        match reply {
+            Reply::Failed { problem, .. } => Err(io::Error::other(format!("told that {problem}"))),
+            _ => Ok(channel),
+        }
+    }
+
+    /// Does what a client asks for, until it goes.
+    fn attend(&self, channel: &mut Channel) -> io::Result<()> {
+        let PrefillServer { limits, empty, .. } = self.server;
+        let most = longest(empty, limits.context).max(4 * limits.batch_tokens + HEAD);
+        loop {
+            let bytes = match channel.within(IDLE).receive(most) {
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
+                other => other?,
+            };
+            let Some(request) = Request::decode(&bytes) else {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "it asks for nonsense"));
+            };
+            drop(bytes);
+            let reply = self.server.pool().answer(self.id, request);
+            channel.within(PATIENCE).send(&reply.encode())?;
+        }
+    }
+}
+
+impl Drop for Guest<'_> {
+    fn drop(&mut self) {
+        if self.server.door.leave(self.id) {
+            self.server.pool().leave(self.id);
+        }
     }
 }
 

@@ -166,6 +166,12 @@ impl Worker {
             false => since.take().unwrap_or(started).elapsed(),
         };
         job.answer.advance(part.tokens, took);
+        if before == 0
+            && job.answer.pending() == 0
+            && let Ok(sequences) = self.engine.lock()
+        {
+            job.answer.note_units(&sequences, *seq);
+        }
         let mut chosen = Ok(());
         while chosen.is_ok() && job.answer.pending() == 0 && !job.answer.is_over() {
             chosen = job.answer.choose(&self.engine, logits, span);

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use super::lock::Lock;
 use super::manifest::{FILE, Manifest, ManifestFile};
 use super::{LocalModel, Store, local};
-use crate::download::{Want, download, verify};
+use crate::download::{Download, Want, download, verify};
 use crate::hf::{self, RemoteFile, cache};
 use crate::http::Client;
 use crate::names::folder_name;
@@ -250,7 +250,8 @@ impl Fetcher<'_> {
             };
             files.push(self.file(&key, &want, progress, |part, progress| {
                 self.online(spelled)?;
-                download(&self.client, &url, &want, part, &self.store.settings.home, progress)
+                let (client, store) = (&self.client, &self.store.settings.home);
+                download(Download { client, url: &url, want: &want, store }, part, progress)
             })?);
         }
         Ok(files)

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::blocks::{Content, InMessage};
 use crate::chat::{ChatRequest, Format, Think, ToolChoice as NeutralChoice, VOLATILE};
-use crate::fields::{Ignored, Refused};
+use crate::fields::{Ignored, Refused, needed_number, whole_number};
 use crate::models::KeepAlive;
 use crate::{ApiError, Result};
 
@@ -19,6 +19,8 @@ pub(super) struct MessagesRequest {
     /// The model.
     pub model: String,
     /// Most tokens of the answer.
+    #[serde(deserialize_with = "needed_number")]
+    #[schemars(with = "u64")]
     pub max_tokens: u64,
     /// The conversation so far.
     messages: Vec<InMessage>,
@@ -32,6 +34,8 @@ pub(super) struct MessagesRequest {
     /// Choose among the likeliest tokens that together have this probability.
     top_p: Option<f32>,
     /// Choose among this many of the likeliest tokens; 0 for all.
+    #[serde(default, deserialize_with = "whole_number")]
+    #[schemars(with = "Option<usize>")]
     top_k: Option<usize>,
     /// Texts that end the answer.
     stop_sequences: Option<Vec<String>>,
@@ -183,6 +187,21 @@ enum OutputFormat {
     JsonSchema { schema: Value },
 }
 
+/// What a request of either kind has in common with the other.
+macro_rules! conversation {
+    ($request:expr) => {
+        Conversation {
+            messages: $request.messages,
+            system: $request.system,
+            tools: $request.tools,
+            tool_choice: $request.tool_choice,
+            thinking: $request.thinking,
+            output_config: $request.output_config,
+            output_format: $request.output_format,
+        }
+    };
+}
+
 impl MessagesRequest {
     /// The request as all interfaces share it.
     ///
@@ -192,16 +211,7 @@ impl MessagesRequest {
         if self.max_tokens == 0 {
             return Err(ApiError::invalid("max_tokens", "max_tokens must be at least 1"));
         }
-        let conversation = Conversation {
-            messages: self.messages,
-            system: self.system,
-            tools: self.tools,
-            tool_choice: self.tool_choice,
-            thinking: self.thinking,
-            output_config: self.output_config,
-            output_format: self.output_format,
-        };
-        let mut request = conversation.neutral()?;
+        let mut request = conversation!(self).neutral()?;
         request.max_tokens = Some(usize::try_from(self.max_tokens).unwrap_or(usize::MAX));
         request.stop = self.stop_sequences.unwrap_or_default();
         request.sampling = Sampling {
@@ -220,16 +230,7 @@ impl CountRequest {
     /// # Errors
     /// If there is anything in it that is not supported or makes no sense.
     pub(super) fn neutral(self) -> Result<ChatRequest> {
-        let conversation = Conversation {
-            messages: self.messages,
-            system: self.system,
-            tools: self.tools,
-            tool_choice: self.tool_choice,
-            thinking: self.thinking,
-            output_config: self.output_config,
-            output_format: self.output_format,
-        };
-        conversation.neutral()
+        conversation!(self).neutral()
     }
 }
 

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::api::Api;
 use crate::call::{Call, reply};
 use crate::chat::{self, Answer, Finish, Format, Part, PromptText, Reason, TokenInfo, numbers};
-use crate::fields::{Ignored, Refused};
+use crate::fields::{Ignored, Refused, whole_number};
 use crate::models::KeepAlive;
 use crate::routes::Stream;
 use crate::stream::{self, Frames, Script};
@@ -25,7 +25,8 @@ pub(super) struct CompletionRequest {
     /// The text, or its token ids.
     prompt: Prompt,
     /// Most tokens to write; below 0 for as many as there is room for.
-    #[serde(alias = "max_tokens")]
+    #[serde(default, alias = "max_tokens", deserialize_with = "whole_number")]
+    #[schemars(with = "Option<i64>")]
     n_predict: Option<i64>,
     /// Whether the answer comes in pieces.
     #[serde(default)]
@@ -36,6 +37,8 @@ pub(super) struct CompletionRequest {
     /// Randomness: 0 always takes the likeliest token.
     temperature: Option<f32>,
     /// Choose among this many of the likeliest tokens; 0 for all.
+    #[serde(default, deserialize_with = "whole_number")]
+    #[schemars(with = "Option<i64>")]
     top_k: Option<i64>,
     /// Choose among the likeliest tokens that together have this probability.
     top_p: Option<f32>,
@@ -44,14 +47,20 @@ pub(super) struct CompletionRequest {
     /// Divide the logits of tokens that occurred by this.
     repeat_penalty: Option<f32>,
     /// So many of the last tokens count as occurred; -1 for all.
+    #[serde(default, deserialize_with = "whole_number")]
+    #[schemars(with = "Option<i32>")]
     repeat_last_n: Option<i32>,
     /// Subtract this from the logits of tokens that occurred.
     presence_penalty: Option<f32>,
     /// Subtract this from the logits of tokens for each time they occurred.
     frequency_penalty: Option<f32>,
     /// Below 0 for one that differs each time.
+    #[serde(default, deserialize_with = "whole_number")]
+    #[schemars(with = "Option<i64>")]
     seed: Option<i64>,
     /// Tells how likely each token was, and this many others.
+    #[serde(default, deserialize_with = "whole_number")]
+    #[schemars(with = "Option<usize>")]
     n_probs: Option<usize>,
     /// Whether to go on when the model would end.
     #[serde(default)]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use baton_engine::{ModelText, Sampling, template_source};
+use baton_engine::{ModelText, Sampling, hex, template_source};
 use baton_hub::{Entry, LocalModel, Sha256};
 use baton_models::{Model, Source};
 use baton_text::OutputFormat;
@@ -214,7 +214,7 @@ fn digest(model: &Model, local: &LocalModel) -> String {
             let text: String = all.iter().map(Sha256::to_string).collect();
             Sha256::of(text.as_bytes()).to_string()
         }
-        _ => model.fingerprint().iter().map(|byte| format!("{byte:02x}")).collect(),
+        _ => hex(&model.fingerprint()),
     }
 }
 

@@ -2,11 +2,10 @@
 
 use baton_engine::Sampling;
 use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer};
-use serde_json::Value;
+use serde::Deserialize;
 
 use crate::chat::numbers;
-use crate::fields::{Ignored, Refused};
+use crate::fields::{Ignored, Refused, whole_number};
 use crate::text_or::Texts;
 use crate::{ApiError, Result};
 
@@ -16,23 +15,23 @@ use crate::{ApiError, Result};
 #[schemars(rename = "OllamaOptions")]
 pub(super) struct Options {
     /// Start of the random numbers; below zero for one that differs each time.
-    #[serde(default, deserialize_with = "whole")]
+    #[serde(default, deserialize_with = "whole_number")]
     #[schemars(with = "Option<i64>")]
     seed: Option<i64>,
     /// Most tokens of the answer; below 1 for as many as the context has room for.
-    #[serde(default, deserialize_with = "whole")]
+    #[serde(default, deserialize_with = "whole_number")]
     #[schemars(with = "Option<i64>")]
     num_predict: Option<i64>,
     /// Tokens of context. A model that has fewer is loaded again; one that has more stays.
-    #[serde(default, deserialize_with = "whole")]
+    #[serde(default, deserialize_with = "whole_number")]
     #[schemars(with = "Option<i64>")]
     num_ctx: Option<i64>,
     /// Choose among this many of the likeliest tokens; 0 for all.
-    #[serde(default, deserialize_with = "whole")]
+    #[serde(default, deserialize_with = "whole_number")]
     #[schemars(with = "Option<i64>")]
     top_k: Option<i64>,
     /// So many of the last tokens count as occurred; -1 for all.
-    #[serde(default, deserialize_with = "whole")]
+    #[serde(default, deserialize_with = "whole_number")]
     #[schemars(with = "Option<i64>")]
     repeat_last_n: Option<i64>,
     /// Randomness: 0 always takes the likeliest token.
@@ -169,29 +168,9 @@ impl Options {
     }
 }
 
-/// A whole number, which some clients write as `4096.0`.
-fn whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<i64>, D::Error> {
-    let value = Value::deserialize(deserializer)?;
-    let read = match &value {
-        Value::Null => return Ok(None),
-        Value::Number(number) => number.as_i64().or_else(|| {
-            let float = number.as_f64().filter(|f| f.fract() == 0.0 && f.abs() < 9e15)?;
-            Some(float as i64)
-        }),
-        _ => None,
-    };
-    match read {
-        Some(number) => Ok(Some(number)),
-        None => {
-            let problem = format!("invalid value {value}: expected a whole number");
-            Err(serde::de::Error::custom(problem))
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 

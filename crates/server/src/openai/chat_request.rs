@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use super::message::{InputMessage, Tool};
 use super::sampling;
 use crate::chat::{ChatRequest, Format, Think, ToolChoice, numbers};
-use crate::fields::{Ignored, Refused};
+use crate::fields::{Ignored, Refused, whole_number};
 use crate::models::KeepAlive;
 use crate::text_or::{TextOr, Texts};
 use crate::{ApiError, Result};
@@ -31,10 +31,12 @@ pub struct Request {
     #[serde(default)]
     pub stream_options: Option<StreamOptions>,
     /// Most tokens of the answer; without it as many as the context has room for.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "whole_number")]
+    #[schemars(with = "Option<i64>")]
     max_tokens: Option<i64>,
     /// The same, under its newer name; it counts if both are given.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "whole_number")]
+    #[schemars(with = "Option<i64>")]
     max_completion_tokens: Option<i64>,
     /// Randomness: 0 always takes the likeliest token.
     #[serde(default)]
@@ -43,7 +45,8 @@ pub struct Request {
     #[serde(default)]
     top_p: Option<f32>,
     /// Choose among this many of the likeliest tokens; 0 for all.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "whole_number")]
+    #[schemars(with = "Option<i64>")]
     top_k: Option<i64>,
     /// Leave out tokens less likely than this times the likeliest.
     #[serde(default)]
@@ -61,7 +64,8 @@ pub struct Request {
     #[serde(default)]
     logit_bias: Option<BTreeMap<String, f32>>,
     /// Makes the answer repeatable.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "whole_number")]
+    #[schemars(with = "Option<i64>")]
     seed: Option<i64>,
     /// Texts that end the answer and are not part of it.
     #[serde(default)]
@@ -70,10 +74,12 @@ pub struct Request {
     #[serde(default)]
     logprobs: Option<bool>,
     /// Tell of this many other likely tokens for each.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "whole_number")]
+    #[schemars(with = "Option<usize>")]
     top_logprobs: Option<usize>,
     /// Number of answers.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "whole_number")]
+    #[schemars(with = "Option<usize>")]
     pub n: Option<usize>,
     /// The form of the answer.
     #[serde(default)]

@@ -16,7 +16,7 @@ use crate::call::{Call, reply};
 use crate::chat::{
     self, Answer, Collected, CompletionRequest, Format, PromptText, TokenInfo, numbers,
 };
-use crate::fields::{Ignored, Refused};
+use crate::fields::{Ignored, Refused, whole_number};
 use crate::models::{KeepAlive, Models};
 use crate::routes::Stream;
 use crate::text_or::{TextOr, Texts};
@@ -43,7 +43,8 @@ pub struct Request {
     #[serde(default)]
     stream_options: Option<StreamOptions>,
     /// Most tokens of the answer: 16 without it, as many as there is room for if below 0.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "whole_number")]
+    #[schemars(with = "Option<i64>")]
     max_tokens: Option<i64>,
     /// Randomness: 0 always takes the likeliest token.
     #[serde(default)]
@@ -52,7 +53,8 @@ pub struct Request {
     #[serde(default)]
     top_p: Option<f32>,
     /// Choose among this many of the likeliest tokens; 0 for all.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "whole_number")]
+    #[schemars(with = "Option<i64>")]
     top_k: Option<i64>,
     /// Leave out tokens less likely than this times the likeliest.
     #[serde(default)]
@@ -70,19 +72,23 @@ pub struct Request {
     #[serde(default)]
     logit_bias: Option<BTreeMap<String, f32>>,
     /// Makes the answer repeatable.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "whole_number")]
+    #[schemars(with = "Option<i64>")]
     seed: Option<i64>,
     /// Texts that end the answer and are not part of it.
     #[serde(default)]
     stop: Option<Texts>,
     /// Tell how likely each token was, and of this many other likely ones.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "whole_number")]
+    #[schemars(with = "Option<usize>")]
     logprobs: Option<usize>,
     /// Number of answers to each prompt.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "whole_number")]
+    #[schemars(with = "Option<usize>")]
     n: Option<usize>,
     /// Number of answers that the best are taken of; must be `n`.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "whole_number")]
+    #[schemars(with = "Option<usize>")]
     best_of: Option<usize>,
     /// Begin the answer with the prompt.
     #[serde(default)]

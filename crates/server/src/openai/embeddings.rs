@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::chat_request::stay;
 use crate::call::{Call, reply};
-use crate::fields::Ignored;
+use crate::fields::{Ignored, whole_number};
 use crate::models::KeepAlive;
 use crate::text_or::TextOr;
 use crate::vectors::{VectorRequest, vectors};
@@ -29,7 +29,8 @@ pub struct Request {
     /// A text, or a list of texts.
     input: TextOr<Inputs>,
     /// Elements of a vector, if fewer are wanted than the model gives.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "whole_number")]
+    #[schemars(with = "Option<usize>")]
     dimensions: Option<usize>,
     /// How the vectors are written: `float` or `base64`, which is of 32-bit numbers.
     #[serde(default)]

@@ -3,18 +3,17 @@
 //! The file lists tokens with a type and, for some kinds, a score or merges. From these the same
 //! parts are built that the model's own `tokenizer.json` names, so that the ids agree.
 
+mod bert;
+
 use std::collections::HashSet;
 
 use baton_weights::Metadata;
 use baton_weights::gguf::{Array, Strings};
 use tokenizers::models::bpe::{self, BPE};
 use tokenizers::models::unigram::Unigram;
-use tokenizers::models::wordpiece::WordPiece;
-use tokenizers::normalizers::bert::BertNormalizer;
 use tokenizers::normalizers::precompiled::Precompiled;
 use tokenizers::normalizers::utils::Sequence;
 use tokenizers::normalizers::{Prepend, Replace, replace::ReplacePattern};
-use tokenizers::pre_tokenizers::bert::BertPreTokenizer;
 use tokenizers::pre_tokenizers::metaspace::{Metaspace, PrependScheme};
 use tokenizers::{AddedToken, ModelWrapper, NormalizerWrapper, PreTokenizerWrapper};
 
@@ -23,6 +22,7 @@ use super::pre::{Pre, spaces_to_marks};
 use super::special::Specials;
 use super::{Tokenizer, charsmap, merges};
 use crate::error::{Error, Result};
+use bert::{bert_spelling, word_piece};
 
 /// The values of `tokenizer.ggml.model` that are understood.
 const MODELS: &str = "gpt2, llama, gemma4, t5, bert";
@@ -335,35 +335,6 @@ fn unigram(metadata: &Metadata, vocab: &Vocab<'_>) -> Result<Parts> {
         add_bos: false,
         add_eos: true,
     })
-}
-
-/// BERT's WordPiece.
-fn word_piece(metadata: &Metadata, vocab: &Vocab<'_>) -> Result<Parts> {
-    let ids = vocab.ids().map(|(token, id)| (bert_spelling(token, vocab.kind(id)), id));
-    let ids: bpe::Vocab = ids.collect();
-    let unknown = unknown(metadata, vocab)?.unwrap_or("[UNK]");
-    let model =
-        WordPiece::builder().vocab(ids).unk_token(unknown.to_owned()).build().map_err(failed)?;
-    let lowercase = metadata.opt_bool("tokenizer.ggml.normalizer.lowercase")?.unwrap_or(true);
-    let strip = metadata.opt_bool("tokenizer.ggml.normalizer.strip_accents")?.unwrap_or(lowercase);
-    Ok(Parts {
-        model: model.into(),
-        normalizer: Some(BertNormalizer::new(true, true, Some(strip), lowercase).into()),
-        pre_tokenizer: Some(PreTokenizerWrapper::BertPreTokenizer(BertPreTokenizer)),
-        rule: DecodeRule { spelling: Spelling::WordPiece { clean: true }, lead: Lead::Spaces(1) },
-        add_bos: true,
-        add_eos: false,
-    })
-}
-
-/// A BERT token as its own vocabulary spells it. GGUF files mark the beginnings of words with `▁`
-/// instead of the insides with `##`.
-fn bert_spelling(token: &str, kind: Kind) -> String {
-    match token.strip_prefix('▁') {
-        _ if matches!(kind, Kind::Control | Kind::Unknown) => token.to_owned(),
-        Some(word) => word.to_owned(),
-        None => format!("##{token}"),
-    }
 }
 
 /// The special ids the file names.

@@ -35,15 +35,12 @@ impl Answer {
         cancel: &CancelToken,
         sink: Sink,
     ) -> anyhow::Result<Answer> {
-        let scope = interrupt::Scope::enter();
+        let _scope = interrupt::Scope::cancelling(cancel);
         let mut spinner = Some(Spinner::start("reading the prompt"));
         let mut text = String::new();
         let mut out = io::stdout().lock();
         let on_terminal = out.is_terminal();
         loop {
-            if scope.interrupted() {
-                cancel.cancel();
-            }
             let Some(event) = events.next() else {
                 anyhow::bail!("the engine ended an answer without saying how");
             };

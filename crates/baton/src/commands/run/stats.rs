@@ -31,7 +31,10 @@ fn lines(summary: &Summary) -> Vec<String> {
         ["load time:", &format::time(metrics.load)],
         ["prompt:", &prompt],
         ["TTFT:", &time(metrics.first_token)],
-        ["prefill:", &(rate(metrics.prefill_rate()) + &phase(&metrics.prefill_phase))],
+        [
+            "prefill:",
+            &(rate(metrics.prefill_rate()) + &phase(&metrics.prefill_phase) + &shares(metrics)),
+        ],
         ["answer:", &answer],
         ["decode:", &(rate(metrics.decode_rate()) + &phase(&metrics.decode_phase))],
         ["TPOT:", &time(metrics.time_per_token())],
@@ -48,6 +51,17 @@ fn phase(phase: &Phase) -> String {
     let busy = phase.utilisation.map(|share| format!(", {:.0} % busy", 100.0 * share));
     let energy = phase.joules.map(|joules| format!(", {joules:.1} J"));
     [unit, busy, energy].into_iter().flatten().collect()
+}
+
+/// How many tokens each unit evaluated, if there were two.
+fn shares(metrics: &Metrics) -> String {
+    let Metrics { handed_over_tokens: handed, prefilled_tokens: all, .. } = *metrics;
+    match (metrics.prefill_phase.unit, metrics.decode_phase.unit) {
+        (Some(prefill), Some(decode)) if handed > 0 => {
+            format!(" ({handed} tokens on {prefill}, {} on {decode})", all.saturating_sub(handed))
+        }
+        _ => String::new(),
+    }
 }
 
 fn guesses(metrics: &Metrics) -> String {
@@ -74,6 +88,7 @@ fn ending(reason: &FinishReason) -> String {
 pub fn json(model: &str, answer: &Answer) -> Value {
     let Summary { reason, seed, metrics } = &answer.summary;
     let Metrics { prompt_tokens, reused_tokens, prefilled_tokens, generated_tokens, .. } = metrics;
+    let handed_over_tokens = metrics.handed_over_tokens;
     let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
     let stop = match reason {
         FinishReason::Stop(text) => Some(text),
@@ -89,6 +104,7 @@ pub fn json(model: &str, answer: &Answer) -> Value {
             "prompt": prompt_tokens,
             "reused": reused_tokens,
             "prefilled": prefilled_tokens,
+            "handed_over": handed_over_tokens,
             "generated": generated_tokens,
         },
         "timings": {
@@ -133,6 +149,21 @@ mod tests {
             ..Metrics::default()
         };
         assert_eq!(guesses(&metrics), "18 of 24 tokens right (75 %), 2.50 tokens a step");
+    }
+
+    #[test]
+    fn the_units_of_a_prompt_are_told_with_their_tokens() {
+        let on = |unit| Phase { unit: Some(unit), ..Phase::default() };
+        let both = Metrics {
+            prefilled_tokens: 1440,
+            handed_over_tokens: 1398,
+            prefill_phase: on("remote"),
+            decode_phase: on("cpu"),
+            ..Metrics::default()
+        };
+        assert_eq!(shares(&both), " (1398 tokens on remote, 42 on cpu)");
+        let alone = Metrics { handed_over_tokens: 0, prefill_phase: on("cpu"), ..both };
+        assert_eq!(shares(&alone), "");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use baton_engine::{
 };
 use baton_models::Model;
 
-use crate::failure::usage;
+use crate::failure::{hinted, usage};
 use crate::progress::Spinner;
 
 /// Tokens of the answer that is compared.
@@ -41,12 +41,20 @@ pub fn compare(path: &Path, options: LoadOptions, prompt: &str) -> anyhow::Resul
     let Compiled { executor: mut relay, .. } = compile_model(&model, &both)?;
     drop(spinner);
     let spinner = Spinner::start("comparing");
-    let result = compare_handoff(&mut *relay, &mut *reference, &tokens, ANSWER)?;
+    let (result, handed_over) = compare_handoff(&mut *relay, &mut *reference, &tokens, ANSWER)?;
     drop(spinner);
+    let from = remote.unwrap_or_else(|| chosen.prefill.to_string());
+    let wanted = tokens.len() - 1;
+    if handed_over == 0 {
+        let hint = "BATON_LOG=debug says why";
+        return Err(hinted(
+            format_args!("nothing was compared: {from} handed over none of {wanted} tokens"),
+            hint,
+        ));
+    }
     let (agreed, rows) = (result.top1_agreement * result.rows as f64, result.rows);
     let mut out = io::stdout().lock();
-    let from = remote.unwrap_or_else(|| chosen.prefill.to_string());
-    writeln!(out, "{from} to {unit}: {} tokens handed over", tokens.len() - 1)?;
+    writeln!(out, "{from} to {unit}: {handed_over} of {wanted} tokens handed over")?;
     writeln!(
         out,
         "the most likely token is the same for {agreed:.0} of {rows} ({:.1} %)",

@@ -1,5 +1,5 @@
 use std::io::{Read, Write};
-use std::net::SocketAddr;
+use std::net::{Shutdown, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -30,7 +30,11 @@ struct Running {
 
 impl Running {
     fn start(key: &Key) -> Running {
-        let server = Arc::new(PrefillServer::new(model(5), key.clone()).unwrap());
+        Running::with(model(5), key)
+    }
+
+    fn with(executor: Box<dyn Executor>, key: &Key) -> Running {
+        let server = Arc::new(PrefillServer::new(executor, key.clone()).unwrap());
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let over = Arc::new(AtomicBool::new(false));
@@ -185,7 +189,7 @@ fn hostile_clients_harm_nobody() {
     let hello = Request::Hello { version: VERSION, fingerprint, context: 200 };
     let greeted = || {
         let stream = TcpStream::connect(running.address).unwrap();
-        let mut channel = Channel::connect(stream, &key).unwrap();
+        let mut channel = Channel::connect(stream, &key, PATIENCE).unwrap();
         channel.send(&hello.encode()).unwrap();
         assert!(matches!(
             Reply::decode(&channel.receive(HEAD).unwrap()),
@@ -234,99 +238,5 @@ fn hostile_clients_harm_nobody() {
     near(&last(&mut *here, A, &text), &text);
 }
 
-#[test]
-fn too_many_clients_are_turned_away() {
-    let key = Key::generate().unwrap();
-    let running = Running::start(&key);
-    let unit = remote(running.address, &key);
-    let clients: Vec<_> = (0..MOST_CLIENTS).map(|_| compile(&unit).unwrap()).collect();
-    assert!(compile(&unit).is_err());
-    drop(clients);
-    let again = (0..100).find_map(|_| {
-        thread::sleep(WATCH);
-        compile(&unit).ok()
-    });
-    assert!(again.is_some());
-}
-
-#[test]
-fn strangers_do_not_stay() {
-    let key = Key::generate().unwrap();
-    let running = Running::start(&key);
-    let mut stranger = TcpStream::connect(running.address).unwrap();
-    // One byte now and then of a message that never ends.
-    let ended = (0..200).any(|_| {
-        thread::sleep(WATCH);
-        stranger.write_all(&[1]).is_err()
-    });
-    assert!(ended);
-    let left = (0..100).any(|_| {
-        thread::sleep(WATCH);
-        running.server.clients().is_empty()
-    });
-    assert!(left);
-}
-
-/// What a hostile server answers to requests behind the greeting.
-fn evil(key: &Key, mut answer: impl FnMut(Request) -> Vec<u8> + Send + 'static) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let (address, key) = (listener.local_addr().unwrap(), key.clone());
-    thread::spawn(move || {
-        while let Ok((stream, _)) = listener.accept() {
-            let Ok(mut channel) = Channel::accept(stream, &key) else { continue };
-            let _ = channel.receive(HEAD);
-            let ready = Reply::Ready { context: 200, kv_tokens: 400, batch_tokens: 64 };
-            let _ = channel.send(&ready.encode());
-            while let Ok(bytes) = channel.receive(1 << 20) {
-                let Some(request) = Request::decode(&bytes) else { break };
-                if channel.send(&answer(request)).is_err() {
-                    break;
-                }
-            }
-        }
-    });
-    address
-}
-
-#[test]
-fn hostile_servers_cost_time_and_nothing_else() {
-    let key = Key::generate().unwrap();
-    let graph = Tiny::default().graph().unwrap();
-    let foreign = KvBlock { fingerprint: [9; 32], ..KvBlock::zeros(&graph, 16).unwrap() };
-    let short = KvBlock::zeros(&graph, 3).unwrap();
-    let blocks = [foreign.to_bytes(), short.to_bytes(), vec![1; 10], Vec::new()];
-    let honest_lengths = |request: &Request, counter: &AtomicUsize| match request {
-        Request::Forward { at, tokens, .. } => {
-            counter.fetch_add(1, Ordering::SeqCst);
-            Some(Reply::Done { held: at + tokens.len() as u32 })
-        }
-        Request::Export { .. } => None,
-        _ => Some(Reply::Done { held: 0 }),
-    };
-    let asked = Arc::new(AtomicUsize::new(0));
-    let mut servers = Vec::new();
-    for block in blocks {
-        let asked = Arc::clone(&asked);
-        servers.push(evil(&key, move |request| {
-            let reply = honest_lengths(&request, &asked);
-            reply.unwrap_or_else(|| Reply::Block(block.clone())).encode()
-        }));
-    }
-    servers.push(evil(&key, |_| vec![77; 3]));
-    servers.push(evil(&key, |_| vec![2; 900_000]));
-    servers.push(evil(&key, |_| Reply::Done { held: u32::MAX }.encode()));
-    servers.push(evil(&key, |_| {
-        Reply::Full { needed: u32::MAX, free: 0, page_tokens: 0, held: 12 }.encode()
-    }));
-    servers
-        .push(evil(&key, |_| Reply::Failed { held: 0, problem: "\u{1b}[2J".repeat(500) }.encode()));
-    for address in servers {
-        let mut here = compile(&relay(remote(address, &key))).unwrap();
-        let text = random_tokens(100, 97, 8);
-        near(&last(&mut *here, A, &text), &text);
-        here.truncate(A, 50).unwrap();
-        near(&last(&mut *here, A, &text[50..90]), &text[..90]);
-        assert_eq!(here.len(A), 90);
-    }
-    assert!(asked.load(Ordering::SeqCst) > 0);
-}
+mod clients;
+mod servers;

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::input::{self, Item};
 use crate::chat::{ChatRequest, Format, ToolChoice, numbers};
-use crate::fields::{Ignored, Refused};
+use crate::fields::{Ignored, Refused, whole_number};
 use crate::models::KeepAlive;
 use crate::openai::chat_request::{ResponseFormat, Syntax, choice_word, stay, think};
 use crate::openai::message::Function;
@@ -34,7 +34,8 @@ pub struct Request {
     #[serde(default, rename = "stream_options")]
     _stream_options: Ignored,
     /// Most tokens of the answer; without it as many as the context has room for.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "whole_number")]
+    #[schemars(with = "Option<i64>")]
     max_output_tokens: Option<i64>,
     /// Randomness: 0 always takes the likeliest token.
     #[serde(default)]
@@ -43,16 +44,19 @@ pub struct Request {
     #[serde(default)]
     top_p: Option<f32>,
     /// Choose among this many of the likeliest tokens; 0 for all.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "whole_number")]
+    #[schemars(with = "Option<i64>")]
     top_k: Option<i64>,
     /// Leave out tokens less likely than this times the likeliest.
     #[serde(default)]
     min_p: Option<f32>,
     /// Makes the answer repeatable.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "whole_number")]
+    #[schemars(with = "Option<i64>")]
     seed: Option<i64>,
     /// Tell of this many other likely tokens for each.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "whole_number")]
+    #[schemars(with = "Option<usize>")]
     top_logprobs: Option<usize>,
     /// What to add to the answer; `message.output_text.logprobs` is known.
     #[serde(default)]

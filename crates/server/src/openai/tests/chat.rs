@@ -67,6 +67,30 @@ async fn a_stream_says_nothing_of_usage_unless_asked() {
 }
 
 #[tokio::test]
+async fn whole_numbers_may_have_a_point_in_every_interface() {
+    let home = Home::new();
+    let models = home.models().await;
+    let messages = json!([{ "role": "user", "content": "Hello" }]);
+    for (path, limit, rest) in [
+        ("/v1/chat/completions", "max_tokens", json!({ "messages": messages, "n": 1.0 })),
+        ("/v1/completions", "max_tokens", json!({ "prompt": "Hello", "top_k": 1.0 })),
+        ("/v1/responses", "max_output_tokens", json!({ "input": "Hello", "seed": 7.0 })),
+        ("/v1/messages", "max_tokens", json!({ "messages": messages, "top_k": 1.0 })),
+        ("/completion", "n_predict", json!({ "prompt": "Hello", "repeat_last_n": -1.0 })),
+    ] {
+        let body = |n: f64| {
+            let mut body = rest.clone();
+            body["model"] = "sky".into();
+            body[limit] = n.into();
+            body
+        };
+        ask(&models, "POST", path, body(3.0)).await.json();
+        let error = ask(&models, "POST", path, body(3.5)).await.failed(400).to_string();
+        assert!(error.contains("whole number"), "{path}: {error}");
+    }
+}
+
+#[tokio::test]
 async fn a_stop_string_ends_an_answer_and_is_not_in_it() {
     let home = Home::new();
     let models = home.models().await;
