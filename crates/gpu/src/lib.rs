@@ -5,6 +5,8 @@
 
 #![deny(unsafe_code)]
 
+mod ahead;
+mod best;
 mod buffers;
 mod clock;
 mod device;
@@ -12,12 +14,14 @@ mod error;
 mod executor;
 mod kernels;
 mod kv;
+mod landing;
 mod launch;
 mod matmul;
 mod memory;
 mod pipeline;
 mod plan;
 mod program;
+mod roof;
 mod step;
 #[cfg(test)]
 mod testing;
@@ -32,4 +36,5 @@ pub use matmul::{
     Reading, Rows, Tuning, Vector, View,
 };
 pub use pipeline::{Access, Constant, Kernel, Shader};
+pub use roof::read_rate;
 pub use unit::GpuUnit;

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use baton_graph::{ExecError, Executor, Graph, Limits, Unit};
+use baton_graph::{ExecError, Executor, Graph, Limits, Roof, Unit};
 use baton_weights::Weights;
 
 use crate::executor::GpuExecutor;
 use crate::plan::Plan;
+use crate::roof;
 use crate::{Gpu, GpuError, Options};
 
 /// A GPU that runs graphs.
@@ -58,6 +59,15 @@ impl Unit for GpuUnit {
         "gpu"
     }
 
+    /// None of a renderer in software: that is the CPU, whose own limits are known better.
+    fn roof(&self) -> Option<Roof> {
+        if self.gpu.is_software() {
+            return None;
+        }
+        let measured = roof::measure(&self.gpu);
+        measured.inspect_err(|error| tracing::warn!("GPU: its limits are not known: {error}")).ok()
+    }
+
     fn compile(
         &self,
         graph: &Graph,
@@ -66,6 +76,11 @@ impl Unit for GpuUnit {
     ) -> Result<Box<dyn Executor>, ExecError> {
         let disabled: Vec<&str> = self.disabled_passes.iter().map(String::as_str).collect();
         let plan = Plan::new(graph, weights, &disabled)?;
-        Ok(Box::new(GpuExecutor::new(&self.gpu, graph, plan, limits, self.pass_tokens)?))
+        let mut executor = GpuExecutor::new(&self.gpu, graph, plan, limits, self.pass_tokens)?;
+        // A renderer in software compiles when it runs, so that nothing would be gained.
+        if !self.gpu.is_software() {
+            executor.warm()?;
+        }
+        Ok(Box::new(executor))
     }
 }
