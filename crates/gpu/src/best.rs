@@ -104,7 +104,10 @@ impl Finder {
         let kind = usize::from(subgroups.is_some());
         let logits = buffers.of(&plan.result);
         let new = |source, size: u32, bound: &[&wgpu::Buffer], grid| {
-            let constants: [(&str, Constant); 3] = [
+            let constants: [(&str, Constant); 6] = [
+                ("SIZE", size.into()),
+                ("TURNS", (CHUNKS as u32).div_ceil(size).into()),
+                ("MOST", (MOST_BEST as u32).into()),
                 ("GROUPS", groups.into()),
                 ("FOUND", (FOUND as u32).into()),
                 ("PARTS", subgroups.map_or(1, |(min, _)| size.div_ceil(min)).into()),
@@ -113,9 +116,11 @@ impl Finder {
             let bound = [&[&buffers.tables, logits, &self.parts], bound].concat();
             Launch::new(gpu, source, &constants, &bound, &params, grid)
         };
+        // One subgroup needs no barriers, of which the joining kernel would have many.
+        let one = subgroups.filter(|(min, max)| min == max).map_or(64, |(size, _)| size.min(64));
         Ok([
             new(&CHUNKS_KERNEL[kind], 256, &[], Grid::Best(groups))?,
-            new(&JOIN_KERNEL[kind], 64, &[&self.found, &buffers.tokens], Grid::Best(1))?,
+            new(&JOIN_KERNEL[kind], one, &[&self.found, &buffers.tokens], Grid::Best(1))?,
         ])
     }
 }

@@ -6,7 +6,7 @@ use baton_graph::{Batch, ExecError, Executor, Rows, SeqId};
 
 use super::GpuExecutor;
 use crate::best;
-use crate::step::{Tables, passes};
+use crate::step::{Sizes, Tables, passes};
 
 /// No caller names a sequence so: it is free again before there is one.
 const SEQ: SeqId = SeqId(u32::MAX);
@@ -14,39 +14,38 @@ const SEQ: SeqId = SeqId(u32::MAX);
 const SHORT: usize = 64;
 
 impl GpuExecutor {
-    /// Compiles the kernels that passes of one token, of a short prompt and of a full batch run. The
-    /// first two are also computed, by which the driver fills all memory for the first time, and
-    /// forgotten.
+    /// Compiles the kernels that passes of one token, of a short prompt and of a full batch run; computes
+    /// the first two, by which the driver fills all memory for the first time, and forgets them.
     ///
     /// # Errors
     /// If the driver refuses a kernel or memory is short.
     pub(crate) fn warm(&mut self) -> Result<(), ExecError> {
         let started = Instant::now();
         let most = self.limits.batch_tokens.min(self.limits.context).min(self.limits.kv_tokens);
-        for tokens in [most, SHORT.min(most), 1] {
-            let batch = Batch::one(SEQ, vec![0; tokens], Rows::Best(1));
-            if tokens <= SHORT {
-                self.forward(&batch)?;
-            } else {
-                self.compile_pass(&batch)?;
-            }
+        let short = SHORT.min(most);
+        let batch = |tokens| Batch::one(SEQ, vec![0; tokens], Rows::Best(1));
+        let mut sizes = Vec::new();
+        for tokens in [most, short, 1] {
+            sizes.push(self.first_sizes(&batch(tokens))?);
+        }
+        self.program.compile(&sizes)?;
+        tracing::debug!(time = ?started.elapsed(), "kernels are compiled");
+        for tokens in [short, 1] {
+            self.forward(&batch(tokens))?;
             self.free(SEQ);
         }
-        tracing::debug!(time = ?started.elapsed(), "the GPU's kernels are compiled");
         Ok(())
     }
 
-    /// Compiles what the first pass of a batch runs; its sequence holds tokens then, but no values.
-    fn compile_pass(&mut self, batch: &Batch) -> Result<(), ExecError> {
-        self.pager.append_batch(batch)?;
+    /// What the first pass of a batch has, which begins a sequence.
+    fn first_sizes(&mut self, batch: &Batch) -> Result<Sizes, ExecError> {
         let best = best::wanted(batch).filter(|_| self.finder.is_some());
+        self.pager.append_batch(batch)?;
         let mut tables = Tables::default();
-        for pieces in passes(batch, &self.pager, &self.room, !self.plan.whole_texts).iter().take(1)
-        {
-            tables.set(batch, pieces, &self.pager, &self.room, best, 0);
-            self.program.compile(&tables.sizes)?;
-        }
-        Ok(())
+        let passes = passes(batch, &self.pager, &self.room, !self.plan.whole_texts);
+        tables.set(batch, &passes[0], &self.pager, &self.room, best, 0);
+        self.free(SEQ);
+        Ok(tables.sizes)
     }
 }
 

@@ -55,8 +55,6 @@ fn better(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
 }
 
 fn token_at(row: u32, id: u32) -> vec2<u32> {
-    if id >= params.vocab {
-        return NOTHING;
-    }
-    return vec2(key_of(logits[row * params.vocab + id]), id);
+    let bits = logits[row * params.vocab + min(id, params.vocab - 1u)];
+    return select(NOTHING, vec2(key_of(bits), id), id < params.vocab);
 }

@@ -2,8 +2,7 @@
 
 @group(0) @binding(2) var<storage, read_write> leaders: array<vec2<u32>>;
 
-// Four threads share a chunk.
-const SIZE: u32 = 256u;
+// Several threads share a chunk.
 const EACH: u32 = CHUNK * CHUNKS / SIZE;
 
 var<workgroup> quarters: array<vec2<u32>, SIZE>;

@@ -10,6 +10,9 @@ var<private> is_first: bool;
 fn best_of(own: vec2<u32>) -> vec2<u32> {
     let key = subgroupMax(own.x);
     let id = subgroupMin(select(NOTHING.y, own.y, own.x == key));
+    if PARTS == 1u {
+        return vec2(key, id);
+    }
     // Those of the last time were read.
     workgroupBarrier();
     if is_first {
@@ -25,6 +28,9 @@ fn best_of(own: vec2<u32>) -> vec2<u32> {
 
 fn sum_of(own: f32) -> f32 {
     let part_sum = subgroupAdd(own);
+    if PARTS == 1u {
+        return part_sum;
+    }
     if is_first {
         sums[subgroup] = part_sum;
     }
