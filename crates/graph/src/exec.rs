@@ -79,7 +79,8 @@ pub enum Rows {
     /// One for each token.
     All,
     /// That of the last token, of which the so many most likely tokens are enough: the executor
-    /// may give [`Logits::best`] in the place of all logits.
+    /// may give [`Logits::best`] in the place of all logits. Who asks for one is likely to go on with
+    /// that token, and an executor may begin with what comes then.
     Best(usize),
 }
 

@@ -71,7 +71,9 @@ impl Drafter {
         while draft.tokens.len() < most {
             let catches_up = next.len() > 2;
             let started = Instant::now();
-            let rows = self.greedy.enough().map_or(Rows::Last, Rows::Best);
+            // Two, though one is enough: after a few tokens a draft ends, and nothing is to be begun for
+            // the one behind it.
+            let rows = self.greedy.enough().map_or(Rows::Last, |n| Rows::Best(n.max(2)));
             let logits = sequences.extend(Batch::one(seq, next, rows))?;
             if !catches_up {
                 draft.steps += 1;
