@@ -264,7 +264,7 @@ impl Executor for PackageExecutor {
             }
         }
         let rows = batch.wanted_rows().into_iter().map(|(_, origin)| origin).collect();
-        Ok(Logits { vocab: self.graph.vocab(), rows, values: values? })
+        Ok(Logits { vocab: self.graph.vocab(), rows, values: values?, ..Logits::default() })
     }
 
     fn limits(&self) -> &Limits {

@@ -63,7 +63,7 @@ mod tests {
 
     fn logits(rows: &[[f32; 2]]) -> Logits {
         let origins = (0..rows.len()).map(|token| LogitRow { span: 0, token });
-        Logits { vocab: 2, rows: origins.collect(), values: rows.concat() }
+        Logits { vocab: 2, rows: origins.collect(), values: rows.concat(), ..Logits::default() }
     }
 
     #[test]

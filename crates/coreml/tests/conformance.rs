@@ -40,6 +40,11 @@ fn caches_are_shared_and_handed_over() {
 }
 
 #[test]
+fn best_tokens_are_found_among_all_logits() {
+    conformance::best(&unit());
+}
+
+#[test]
 fn failures_change_nothing() {
     conformance::failures(&unit(), SAME);
 }

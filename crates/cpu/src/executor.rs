@@ -176,7 +176,7 @@ impl Executor for CpuExecutor {
         self.arena.logits = vec![0.0; rows.len() * self.plan.vocab];
         self.run();
         let values = std::mem::take(&mut self.arena.logits);
-        Ok(Logits { vocab: self.plan.vocab, rows, values })
+        Ok(Logits { vocab: self.plan.vocab, rows, values, ..Logits::default() })
     }
 
     fn limits(&self) -> &Limits {

@@ -40,6 +40,11 @@ fn caches() {
 }
 
 #[test]
+fn best_tokens() {
+    units().iter().for_each(|cpu| conformance::best(cpu));
+}
+
+#[test]
 fn failures() {
     units().iter().for_each(|cpu| conformance::failures(cpu, Tolerance::SAME));
 }

@@ -188,7 +188,9 @@ impl Answer {
         let mut tokens = self.tokens[self.evaluated..end].to_vec();
         let rows = match self.guessed() {
             _ if end < self.tokens.len() => Rows::None,
-            [] => Rows::Last,
+            // A grammar may forbid the most likely tokens.
+            [] if self.constraint.is_some() => Rows::Last,
+            [] => self.sampler.enough().map_or(Rows::Last, Rows::Best),
             guessed => {
                 tokens.extend(guessed);
                 Rows::All
@@ -247,11 +249,16 @@ impl Answer {
             return Ok(());
         }
         let at = self.speculation.as_ref().map_or(0, Speculation::row);
-        let row = logits.row_of(span, at).ok_or_else(|| Error::BadLogits {
-            problem: "the compute unit returned none for the last token".into(),
-        })?;
-        let allowed = self.constraint.as_mut().map(Constraint::mask).transpose()?;
-        let token = self.sampler.sample(row, allowed)?;
+        let token = match logits.best_of(span) {
+            Some(best) => self.sampler.sample_best(best)?,
+            None => {
+                let row = logits.row_of(span, at).ok_or_else(|| Error::BadLogits {
+                    problem: "the compute unit returned none for the last token".into(),
+                })?;
+                let allowed = self.constraint.as_mut().map(Constraint::mask).transpose()?;
+                self.sampler.sample(row, allowed)?
+            }
+        };
         let id = token.id;
         let guessed = self.speculation.as_mut().is_some_and(|s| s.check(id));
         // Behind the end that a grammar allows nothing could follow.

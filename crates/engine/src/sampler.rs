@@ -4,10 +4,14 @@
 //! bias, penalties (repeat, frequency, presence), top-k, top-p, min-p, temperature, draw. So top-p
 //! and min-p look at probabilities before the temperature. Nothing sorts the vocabulary: each filter
 //! selects the few tokens it keeps.
+//!
+//! Where the choice is among the few most likely tokens, a compute unit that finds these itself need not
+//! give the rest, and the token chosen is the same.
 
 mod candidates;
 mod penalties;
 
+use baton_graph::Best;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
@@ -16,6 +20,9 @@ use crate::sampling::SamplerConfig;
 use crate::{Error, Result};
 use candidates::Candidate;
 use penalties::Penalties;
+
+/// Most tokens that a compute unit is asked for in the place of all logits.
+const MOST_BEST: usize = 64;
 
 /// A token that was chosen.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -68,9 +75,8 @@ impl Sampler {
     /// allowed are minus infinity; [`Error::Option`] if a logit bias is for a token outside the
     /// vocabulary.
     pub fn sample(&mut self, logits: &[f32], allowed: Option<&TokenMask>) -> Result<Token> {
-        if let Some(token) = logits.iter().position(|l| l.is_nan() || *l == f32::INFINITY) {
-            let problem = format!("the logit of token {token} is {}", logits[token]);
-            return Err(Error::BadLogits { problem });
+        if let Some(token) = logits.iter().position(|&logit| is_bad(logit)) {
+            check(token as u32, logits[token])?;
         }
         let id = match self.best_as_it_is(logits, allowed) {
             Some(id) => id,
@@ -85,6 +91,48 @@ impl Sampler {
         Ok(match self.config.logprobs {
             None => Token { id, ..Token::default() },
             Some(n) => with_logprobs(id, n, logits),
+        })
+    }
+
+    /// How many of the most likely tokens are enough to choose the token after those accepted, if there
+    /// is no mask; none if all logits are needed.
+    pub fn enough(&self) -> Option<usize> {
+        let chosen = match (self.config.temperature, self.config.top_k) {
+            (0.0, _) => 1,
+            (_, 0) => return None,
+            (_, k) => k,
+        };
+        let most = chosen.max(self.config.logprobs.unwrap_or(0));
+        (most <= MOST_BEST && !self.adjusts()).then_some(most)
+    }
+
+    /// As [`Sampler::sample`] without a mask, by the most likely tokens, of which there must be
+    /// [enough](Sampler::enough) if the vocabulary has as many.
+    ///
+    /// # Errors
+    /// As [`Sampler::sample`].
+    pub fn sample_best(&mut self, best: &Best) -> Result<Token> {
+        let candidate = |&(id, logit): &(u32, f32)| Candidate { id, logit };
+        let mut kept: Vec<Candidate> = best.tokens.iter().map(candidate).collect();
+        let Some(&first) = kept.first() else { return Err(all_forbidden()) };
+        check(first.id, first.logit)?;
+        let top = match self.config.logprobs {
+            Some(n) => kept[..n.min(kept.len())].to_vec(),
+            None => Vec::new(),
+        };
+        let chosen = match self.config.temperature {
+            0.0 => first,
+            _ => {
+                kept.truncate(self.config.top_k);
+                filter(&self.config, &mut kept, first.logit);
+                draw(&kept, first.logit, self.config.temperature, &mut self.random)
+            }
+        };
+        let logprob = |c: &Candidate| (f64::from(c.logit) - best.log_sum_exp) as f32;
+        Ok(Token {
+            id: chosen.id,
+            logprob: self.config.logprobs.map(|_| logprob(&chosen)),
+            top: top.iter().map(|c| TokenLogprob { id: c.id, logprob: logprob(c) }).collect(),
         })
     }
 
@@ -125,25 +173,48 @@ impl Sampler {
     }
 }
 
+fn is_bad(logit: f32) -> bool {
+    logit.is_nan() || logit == f32::INFINITY
+}
+
+/// Refuses a logit that is no number.
+fn check(token: u32, logit: f32) -> Result<()> {
+    match is_bad(logit) {
+        true => Err(Error::BadLogits { problem: format!("the logit of token {token} is {logit}") }),
+        false => Ok(()),
+    }
+}
+
+fn all_forbidden() -> Error {
+    Error::BadLogits { problem: "every token is forbidden: all logits are minus infinity".into() }
+}
+
 fn choose(config: &SamplerConfig, random: &mut ChaCha8Rng, logits: &[f32]) -> Result<u32> {
-    let best = candidates::best(logits).ok_or_else(|| Error::BadLogits {
-        problem: "every token is forbidden: all logits are minus infinity".into(),
-    })?;
+    let best = candidates::best(logits).ok_or_else(all_forbidden)?;
     if config.temperature == 0.0 {
         return Ok(best.id);
     }
     let mut kept = candidates::top_k(logits, config.top_k);
+    if (1..=MOST_BEST).contains(&config.top_k) {
+        // The order in which a compute unit gives them, by which a token is drawn.
+        kept.sort_unstable_by(Candidate::rank);
+    }
+    filter(config, &mut kept, best.logit);
+    Ok(draw(&kept, best.logit, config.temperature, random).id)
+}
+
+/// Leaves out what is too unlikely beside the most likely token, whose logit is `max`.
+fn filter(config: &SamplerConfig, kept: &mut Vec<Candidate>, max: f32) {
     if config.top_p < 1.0 {
-        candidates::top_p(&mut kept, best.logit, config.top_p);
+        candidates::top_p(kept, max, config.top_p);
     }
     if config.min_p > 0.0 {
-        candidates::min_p(&mut kept, best.logit, config.min_p);
+        candidates::min_p(kept, max, config.min_p);
     }
-    Ok(draw(&kept, best.logit, config.temperature, random))
 }
 
 /// One of `kept`, by their probabilities at `temperature`.
-fn draw(kept: &[Candidate], max: f32, temperature: f32, random: &mut ChaCha8Rng) -> u32 {
+fn draw(kept: &[Candidate], max: f32, temperature: f32, random: &mut ChaCha8Rng) -> Candidate {
     let temperature = f64::from(temperature);
     let weight = |c: &Candidate| ((f64::from(c.logit) - f64::from(max)) / temperature).exp();
     let total: f64 = kept.iter().map(weight).sum();
@@ -153,11 +224,11 @@ fn draw(kept: &[Candidate], max: f32, temperature: f32, random: &mut ChaCha8Rng)
     for candidate in kept {
         left -= weight(candidate);
         if left < 0.0 {
-            return candidate.id;
+            return *candidate;
         }
     }
     // Rounding can leave a crumb; it belongs to the last token that has any weight.
-    kept.iter().rev().find(|c| weight(c) > 0.0).expect("the best token has weight 1").id
+    *kept.iter().rev().find(|c| weight(c) > 0.0).expect("the best token has weight 1")
 }
 
 fn with_logprobs(id: u32, n: usize, logits: &[f32]) -> Token {

@@ -20,5 +20,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut executor = unit.compile(&graph, &weights, speed.limits())?;
     println!("{} on {}, {:?}", graph.name(), unit.gpu().name(), unit.gpu().features());
     println!("loaded in {:.2?}", start.elapsed());
+    let start = Instant::now();
+    if let Some(roof) = unit.roof() {
+        let (read, ops) = (roof.read / 1e9, roof.ops.unwrap_or(0.0) / 1e12);
+        println!("roof: {read:.0} GB/s, {ops:.1} TFLOP/s, in {:.2?}", start.elapsed());
+    }
     speed.run(&mut *executor, graph.vocab())
 }

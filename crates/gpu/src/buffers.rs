@@ -73,7 +73,12 @@ impl Gpu {
     /// # Errors
     /// If the device is lost.
     pub fn wait(&self) -> Result<(), GpuError> {
-        let waited = self.device().poll(wgpu::PollType::wait_indefinitely());
+        self.wait_for(None)
+    }
+
+    /// Waits until a submission and all before it are done, or everything submitted.
+    fn wait_for(&self, submission_index: Option<wgpu::SubmissionIndex>) -> Result<(), GpuError> {
+        let waited = self.device().poll(wgpu::PollType::Wait { submission_index, timeout: None });
         self.check()?;
         waited.map(|_| ()).map_err(|e| GpuError::Lost(e.to_string()))
     }
@@ -112,10 +117,11 @@ impl Gpu {
     /// # Errors
     /// If the device is lost.
     pub fn map(&self, staging: &wgpu::Buffer) -> Result<Vec<u8>, GpuError> {
-        self.map_with(staging, staging.size(), <[u8]>::to_vec)
+        self.map_with(staging, staging.size(), None, <[u8]>::to_vec)
     }
 
-    /// As [`Gpu::map`], for what `read` makes of the first `bytes` where they lie.
+    /// As [`Gpu::map`], for what `read` makes of the first `bytes` where they lie; waits no longer than
+    /// until `done`, after which nothing may write to the buffer.
     ///
     /// # Errors
     /// If the device is lost.
@@ -123,6 +129,7 @@ impl Gpu {
         &self,
         staging: &wgpu::Buffer,
         bytes: u64,
+        done: Option<wgpu::SubmissionIndex>,
         read: impl FnOnce(&[u8]) -> R,
     ) -> Result<R, GpuError> {
         let (sender, receiver) = mpsc::channel();
@@ -130,7 +137,7 @@ impl Gpu {
             // Nobody listens only if the wait below has failed.
             let _ = sender.send(result);
         });
-        self.wait()?;
+        self.wait_for(done)?;
         let lost = |e: &dyn std::fmt::Display| GpuError::Lost(e.to_string());
         receiver.recv().map_err(|e| lost(&e))?.map_err(|e| lost(&e))?;
         let mapped = staging.get_mapped_range(..bytes).map_err(|e| lost(&e))?;

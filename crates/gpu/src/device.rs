@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::GpuError;
 use crate::matmul;
-use crate::pipeline::{Kernel, KernelKey};
+use crate::pipeline::{KernelKey, KernelPlace};
 
 /// How a GPU is opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -91,7 +91,7 @@ pub struct Gpu {
     features: Features,
     /// Why cooperative matrices are not used though the adapter has them.
     refused: Option<String>,
-    pub(crate) kernels: Mutex<HashMap<KernelKey, Arc<Kernel>>>,
+    pub(crate) kernels: Mutex<HashMap<KernelKey, KernelPlace>>,
     /// The first error that no one waited for.
     fault: Arc<Mutex<Option<GpuError>>>,
 }

@@ -4,16 +4,19 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use baton_graph::{
-    Batch, ExecError, Executor, Graph, KvBlock, Limits, Logits, Pager, SeqId, Usage,
+    Batch, ExecError, Executor, Graph, KvBlock, Limits, Logits, Pager, Rows, SeqId, Usage,
 };
 
+use crate::ahead::Foresight;
+use crate::best::{self, Finder};
 use crate::kernels;
 use crate::kv::Caches;
+use crate::landing::{Flight, Landing};
 use crate::memory::Buffers;
 use crate::plan::{Height, Plan, Work};
 use crate::program::Program;
 use crate::step::{PAGE, Piece, Room, Tables, passes};
-use crate::{Gpu, GpuError, Use};
+use crate::{Gpu, GpuError};
 
 /// Largest limit of any kind: keeps all row and page numbers within 32 bits.
 const MOST_TOKENS: usize = 1 << 26;
@@ -34,8 +37,11 @@ pub(crate) struct GpuExecutor {
     buffers: Buffers,
     program: Program,
     tables: Tables,
-    /// Where logits are copied to.
-    staging: wgpu::Buffer,
+    finder: Option<Finder>,
+    landing: Landing,
+    /// Which of both places the results of the last pass go to.
+    place: usize,
+    foresight: Foresight,
 }
 
 impl GpuExecutor {
@@ -62,9 +68,12 @@ impl GpuExecutor {
         let kept = graph.states().len();
         let caches = Caches::new(gpu, &plan.caches, kept, pager.pages())?;
         let buffers = Buffers::new(gpu, &plan, &room, limits.context)?;
-        let program = Program::new(gpu, &plan, &buffers, &caches, &room)?;
-        let bytes = 4 * (room.wanted * plan.result.cols) as u64;
-        let staging = gpu.buffer("logits for the host", bytes, Use::Readback)?;
+        // Vectors of texts have no best tokens.
+        let finder = (!plan.whole_texts)
+            .then(|| Finder::new(gpu, plan.result.cols, room.wanted))
+            .transpose()?;
+        let landing = Landing::new(gpu, &plan, &buffers, finder.as_ref(), &room)?;
+        let program = Program::new(gpu, &plan, &buffers, &caches, &room, finder.as_ref())?;
         Ok(GpuExecutor {
             gpu: Arc::clone(gpu),
             graph: graph.clone(),
@@ -76,50 +85,103 @@ impl GpuExecutor {
             buffers,
             program,
             tables: Tables::default(),
-            staging,
+            finder,
+            landing,
+            place: 0,
+            foresight: Foresight::default(),
         })
     }
 
-    /// One pass; the batch was checked and its pages are there.
+    /// One pass, of whose rows so many best tokens are enough; the batch was checked and its pages are
+    /// there.
     fn pass(
         &mut self,
         batch: &Batch,
         pieces: &[Piece],
+        best: Option<usize>,
         logits: &mut Logits,
     ) -> Result<(), GpuError> {
-        self.tables.set(batch, pieces, &self.pager, &self.room);
+        self.tables.set(batch, pieces, &self.pager, &self.room, best, 0);
         self.buffers.write(&self.gpu, &self.tables);
-        let bytes = 4 * u64::from(self.tables.sizes.wanted) * self.plan.result.cols as u64;
-        let result = &self.buffers.slots[self.plan.result.slot];
-        let staging = &self.staging;
-        let copy = |encoder: &mut wgpu::CommandEncoder| {
-            if bytes > 0 {
-                encoder.copy_buffer_to_buffer(result, 0, staging, 0, bytes);
-            }
+        let flight = self.submit()?;
+        let first = logits.rows.len();
+        logits.rows.extend_from_slice(&self.tables.origins);
+        self.go_on(batch, pieces, best)?;
+        self.land(batch, flight, first, logits)
+    }
+
+    /// Submits the pass that the tables tell of.
+    fn submit(&mut self) -> Result<Flight, GpuError> {
+        self.place ^= 1;
+        let (sizes, place, landing) = (self.tables.sizes, self.place, &self.landing);
+        let done = self.program.submit(&sizes, place, |e| landing.copy(e, &sizes, place))?;
+        Ok(Flight { done, sizes, place })
+    }
+
+    /// Waits for a pass and appends its results, whose rows begin with row `first`.
+    fn land(
+        &mut self,
+        batch: &Batch,
+        flight: Flight,
+        first: usize,
+        logits: &mut Logits,
+    ) -> Result<(), GpuError> {
+        let number = |span: usize| match batch.spans[span].rows {
+            Rows::Best(number) => number,
+            _ => 0,
         };
-        self.program.submit(&self.tables.sizes, copy)?;
-        self.program.prepare(&self.tables.sizes, copy)?;
-        if bytes > 0 {
-            logits.rows.extend_from_slice(&self.tables.origins);
-            self.read(bytes, &mut logits.values)?;
-        }
+        let numbers: Vec<usize> = logits.rows[first..].iter().map(|r| number(r.span)).collect();
+        self.landing.land(&self.gpu, flight, numbers.into_iter(), logits)?;
         self.gpu.check()
     }
 
-    /// Waits for the pass and appends its logits.
-    fn read(&self, bytes: u64, values: &mut Vec<f32>) -> Result<(), GpuError> {
-        self.gpu.map_with(&self.staging, bytes, |mapped| match bytemuck::try_cast_slice(mapped) {
-            Ok(floats) => values.extend_from_slice(floats),
-            Err(_) => values.extend(bytemuck::pod_collect_to_vec::<u8, f32>(mapped)),
-        })
+    /// While the device works on a pass over these pieces: submits what is likely to come next, and
+    /// makes ready what comes then.
+    fn go_on(
+        &mut self,
+        batch: &Batch,
+        pieces: &[Piece],
+        best: Option<usize>,
+    ) -> Result<(), GpuError> {
+        let has_room = || batch.spans.iter().all(|span| self.pager.spare(span.seq) > 0);
+        let is_whole = pieces.len() == batch.spans.len();
+        if let Some(best) = best
+            && self.foresight.is_likely(batch, Some(best))
+            && is_whole
+            && !self.program.is_timed()
+            && has_room()
+        {
+            self.tables.set(batch, pieces, &self.pager, &self.room, Some(best), 1);
+            self.buffers.write_tables(&self.gpu, &self.tables);
+            let flight = self.submit()?;
+            self.foresight.submitted(flight, best);
+        }
+        let (sizes, place, landing) = (self.tables.sizes, self.place ^ 1, &self.landing);
+        self.program.prepare(&sizes, place, |e| landing.copy(e, &sizes, place))
     }
 
-    fn run(&mut self, batch: &Batch) -> Result<Logits, GpuError> {
+    fn run(&mut self, batch: &Batch, best: Option<usize>) -> Result<Logits, GpuError> {
         let mut logits = Logits { vocab: self.plan.result.cols, ..Logits::default() };
         let may_cut = !self.plan.whole_texts;
         for pieces in passes(batch, &self.pager, &self.room, may_cut) {
-            self.pass(batch, &pieces, &mut logits)?;
+            self.pass(batch, &pieces, best, &mut logits)?;
         }
+        Ok(logits)
+    }
+
+    /// The results of a batch whose pass is under way.
+    fn follow(
+        &mut self,
+        batch: &Batch,
+        flight: Flight,
+        best: Option<usize>,
+    ) -> Result<Logits, GpuError> {
+        let rows = batch.wanted_rows().into_iter().map(|(_, row)| row).collect();
+        let mut logits = Logits { vocab: self.plan.result.cols, rows, ..Logits::default() };
+        let pieces = (0..batch.spans.len()).map(|span| Piece { span, start: 0, tokens: 1 });
+        let pieces: Vec<Piece> = pieces.collect();
+        self.go_on(batch, &pieces, best)?;
+        self.land(batch, flight, 0, &mut logits)?;
         Ok(logits)
     }
 
@@ -179,6 +241,8 @@ fn room(
     Ok(Room { rows, wanted, pages, tile: kernels::tile(gpu, plan) })
 }
 
+mod warm;
+
 impl Executor for GpuExecutor {
     fn forward(&mut self, batch: &Batch) -> Result<Logits, ExecError> {
         batch.check(self.plan.input_vocab, &self.limits)?;
@@ -186,10 +250,19 @@ impl Executor for GpuExecutor {
             batch.check_whole(|seq| self.len(seq))?;
         }
         self.gpu.check()?;
+        let best = best::wanted(batch).filter(|_| self.finder.is_some());
+        let flight = self.foresight.meet(batch, best);
         let copies = self.pager.append_batch(batch)?;
-        let result = self.copy_pages(&copies).and_then(|()| self.run(batch));
-        if result.is_err() {
-            self.take_back(batch.spans.iter().map(|span| (span.seq, span.tokens.len())));
+        let result = match flight {
+            Some(flight) => self.follow(batch, flight, best),
+            None => self.copy_pages(&copies).and_then(|()| self.run(batch, best)),
+        };
+        match &result {
+            Ok(logits) => self.foresight.expect(batch, logits),
+            Err(_) => {
+                self.foresight.forget();
+                self.take_back(batch.spans.iter().map(|span| (span.seq, span.tokens.len())));
+            }
         }
         Ok(result?)
     }
@@ -203,14 +276,17 @@ impl Executor for GpuExecutor {
     }
 
     fn truncate(&mut self, seq: SeqId, len: usize) -> Result<(), ExecError> {
+        self.foresight.forget();
         self.pager.truncate(seq, len)
     }
 
     fn copy(&mut self, from: SeqId, to: SeqId, len: usize) -> Result<(), ExecError> {
+        self.foresight.forget();
         self.pager.copy(from, to, len)
     }
 
     fn free(&mut self, seq: SeqId) {
+        self.foresight.forget();
         self.pager.free(seq);
     }
 
@@ -223,6 +299,7 @@ impl Executor for GpuExecutor {
     fn import_kv(&mut self, seq: SeqId, at: usize, block: &KvBlock) -> Result<(), ExecError> {
         block.check(&self.graph)?;
         KvBlock::check_position(at, self.len(seq))?;
+        self.foresight.forget();
         let copies = self.pager.append(&[(seq, block.tokens)])?;
         let table = self.pager.table(seq);
         let result = self.copy_pages(&copies).and_then(|()| self.caches.import(table, at, block));
@@ -238,9 +315,13 @@ impl Executor for GpuExecutor {
             kv_bytes: self.caches.bytes(),
             scratch_bytes: self.buffers.bytes()
                 + self.program.room_bytes
-                + self.staging.size() as usize,
+                + self.finder.as_ref().map_or(0, Finder::bytes)
+                + self.landing.bytes(),
             kv_tokens: (self.pager.pages() - self.pager.free_pages()) * PAGE,
             kv_capacity: self.pager.pages() * PAGE,
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

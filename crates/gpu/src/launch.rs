@@ -44,6 +44,8 @@ pub(crate) enum Grid {
     Joined(u32),
     /// So many for each tile of queries.
     Tiles(u32),
+    /// So many for each row of logits, where best tokens are to be found.
+    Best(u32),
 }
 
 impl Grid {
@@ -54,10 +56,12 @@ impl Grid {
             Grid::Parts(_, single) if single != sizes.single => return None,
             Grid::NotSingle(_) if sizes.single => return None,
             Grid::Joined(_) if sizes.parts == 1 => return None,
+            Grid::Best(_) if !sizes.best => return None,
             Grid::Parts(y, _) => [sizes.parts, y, sizes.lone],
             Grid::NotSingle(x) => [x, sizes.tokens, 1],
             Grid::Joined(x) => [x, sizes.lone, 1],
             Grid::Tiles(y) => [sizes.tiles, y, 1],
+            Grid::Best(x) => [x, sizes.wanted, 1],
         };
         (!grid.contains(&0)).then_some(grid)
     }

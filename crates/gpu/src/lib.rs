@@ -5,6 +5,8 @@
 
 #![deny(unsafe_code)]
 
+mod ahead;
+mod best;
 mod buffers;
 mod clock;
 mod device;
@@ -12,6 +14,7 @@ mod error;
 mod executor;
 mod kernels;
 mod kv;
+mod landing;
 mod launch;
 mod matmul;
 mod memory;
@@ -19,6 +22,7 @@ mod pipeline;
 mod plan;
 mod program;
 mod quiet;
+mod roof;
 mod step;
 #[cfg(test)]
 mod testing;
@@ -34,4 +38,5 @@ pub use matmul::{
 };
 pub use pipeline::{Access, Constant, Kernel, Shader};
 pub use quiet::quiet_drivers;
+pub use roof::read_rate;
 pub use unit::GpuUnit;

@@ -87,10 +87,15 @@ impl Buffers {
         all.map(|buffer| buffer.size() as usize).sum()
     }
 
-    /// Writes the tables of a pass.
+    /// Writes the tables of a pass and its tokens.
     pub(crate) fn write(&self, gpu: &Gpu, tables: &Tables) {
-        gpu.queue().write_buffer(&self.tables, 0, bytemuck::cast_slice(&tables.words));
+        self.write_tables(gpu, tables);
         gpu.queue().write_buffer(&self.tokens, 0, bytemuck::cast_slice(&tables.tokens));
+    }
+
+    /// Writes the tables of a pass whose tokens are there.
+    pub(crate) fn write_tables(&self, gpu: &Gpu, tables: &Tables) {
+        gpu.queue().write_buffer(&self.tables, 0, bytemuck::cast_slice(&tables.words));
         gpu.queue().write_buffer(&self.positions, 0, bytemuck::cast_slice(&tables.positions));
     }
 

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt::Write;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use crate::device::lock;
 use crate::{Gpu, GpuError};
@@ -85,8 +85,11 @@ pub struct Kernel {
     layout: wgpu::BindGroupLayout,
 }
 
+/// Where a kernel is kept once it is compiled.
+pub(crate) type KernelPlace = Arc<Mutex<Option<Arc<Kernel>>>>;
+
 /// What makes one kernel differ from another.
-#[derive(Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct KernelKey {
     text: String,
     bindings: Vec<Access>,
@@ -128,13 +131,28 @@ impl Gpu {
             immediates: shader.immediates,
             unchecked: shader.unchecked,
         };
-        if let Some(kernel) = lock(&self.kernels).get(&key) {
+        let place = self.place_of(&key);
+        // Whoever wants the same one meanwhile waits here; others are compiled at the same time.
+        let mut place = lock(&place);
+        if let Some(kernel) = &*place {
             return Ok(Arc::clone(kernel));
         }
         let what = format!("the shader {:?}", shader.name);
-        let kernel = Arc::new(self.guard(&what, || self.compile(shader.name, &key))?);
-        lock(&self.kernels).insert(key, Arc::clone(&kernel));
+        let compiled = self.guard(&what, || self.compile(shader.name, &key));
+        if compiled.is_err() {
+            lock(&self.kernels).remove(&key);
+        }
+        let kernel = Arc::new(compiled?);
+        *place = Some(Arc::clone(&kernel));
         Ok(kernel)
+    }
+
+    fn place_of(&self, key: &KernelKey) -> KernelPlace {
+        let mut kernels = lock(&self.kernels);
+        if let Some(place) = kernels.get(key) {
+            return Arc::clone(place);
+        }
+        Arc::clone(kernels.entry(key.clone()).or_default())
     }
 
     #[allow(unsafe_code)]

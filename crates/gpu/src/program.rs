@@ -1,5 +1,6 @@
 //! All steps of a plan, ready to be encoded.
 
+mod compile;
 mod fold;
 mod multiply;
 
@@ -9,6 +10,7 @@ use std::sync::Arc;
 use baton_graph::{ExecError, Lookup, Timing};
 use baton_weights::Tensor;
 
+use crate::best::Finder;
 use crate::clock::Clock;
 use crate::kernels::Builder;
 use crate::kv::Caches;
@@ -107,14 +109,14 @@ pub(crate) struct Program {
     labels: Vec<String>,
     timing: Timing,
     clock: Option<Clock>,
-    /// The next pass of decoding, if it has these sizes.
-    ready: Option<(Sizes, wgpu::CommandBuffer)>,
+    /// The next pass of decoding, if it has these sizes and its results go to that place.
+    ready: Option<((Sizes, usize), wgpu::CommandBuffer)>,
     /// Bytes of what mixtures compute on their way.
     pub(crate) room_bytes: usize,
 }
 
 impl Program {
-    /// Uploads the plan's weights and compiles its kernels.
+    /// Uploads the plan's weights and compiles its kernels. What finds best tokens comes last.
     ///
     /// # Errors
     /// If memory is short or the driver refuses a shader.
@@ -124,6 +126,7 @@ impl Program {
         buffers: &Buffers,
         caches: &Caches,
         room: &Room,
+        finder: Option<&Finder>,
     ) -> Result<Program, ExecError> {
         let builder = Builder { gpu, buffers, caches, rotations: &plan.rotations, tile: room.tile };
         let mut steps = Vec::with_capacity(plan.steps.len());
@@ -146,37 +149,40 @@ impl Program {
         }
         steps.reverse();
         fold::connect(gpu, plan, &mut steps)?;
-        let timing = Timing::from_env(&plan.labels);
+        let mut labels = plan.labels.clone();
+        if let Some(finder) = finder {
+            let launches = finder.launches(gpu, plan, buffers)?;
+            steps.push((launches.map(Run::Launch).into(), labels.len()));
+            labels.push("best tokens".to_owned());
+        }
+        let timing = Timing::from_env(&labels);
         let clock = timing.is_on().then(|| Clock::new(gpu, steps.len())).transpose()?;
         let room_bytes = shared.rooms.iter().map(|(room, _)| room.bytes()).sum();
-        Ok(Program {
-            room_bytes,
-            gpu: Arc::clone(gpu),
-            steps,
-            labels: plan.labels.clone(),
-            timing,
-            clock,
-            ready: None,
-        })
+        Ok(Program { room_bytes, gpu: Arc::clone(gpu), steps, labels, timing, clock, ready: None })
+    }
+
+    /// Whether every pass is waited for, to measure it.
+    pub(crate) fn is_timed(&self) -> bool {
+        self.clock.is_some()
     }
 
     /// Submits a pass of these sizes, with what `finish` puts behind it, which may depend on the sizes
-    /// alone.
+    /// and the place of the results alone.
     ///
     /// # Errors
     /// If a kernel cannot be compiled, or with a clock the device is lost.
     pub(crate) fn submit(
         &mut self,
         sizes: &Sizes,
+        place: usize,
         finish: impl FnOnce(&mut wgpu::CommandEncoder),
-    ) -> Result<(), GpuError> {
-        if self.clock.is_some() {
+    ) -> Result<wgpu::SubmissionIndex, GpuError> {
+        if self.is_timed() {
             return self.submit_timed(sizes, finish);
         }
         let gpu = Arc::clone(&self.gpu);
-        if let Some((_, commands)) = self.ready.take_if(|(ready, _)| ready == sizes) {
-            gpu.queue().submit([commands]);
-            return Ok(());
+        if let Some((_, commands)) = self.ready.take_if(|(ready, _)| *ready == (*sizes, place)) {
+            return Ok(gpu.queue().submit([commands]));
         }
         let ahead = AHEAD.min(self.steps.len());
         let mut encoder = gpu.device().create_command_encoder(&Default::default());
@@ -185,27 +191,27 @@ impl Program {
         let mut encoder = gpu.device().create_command_encoder(&Default::default());
         self.encode(&mut encoder, ahead..self.steps.len(), sizes)?;
         finish(&mut encoder);
-        gpu.queue().submit([encoder.finish()]);
-        Ok(())
+        Ok(gpu.queue().submit([encoder.finish()]))
     }
 
     /// While the device works on a pass of decoding, encodes the next one, which is likely to have the
-    /// same sizes: what differs lies in tables. `finish` is what [`submit`](Program::submit) got.
+    /// same sizes: what differs lies in tables. `finish` is what [`submit`](Program::submit) will get.
     ///
     /// # Errors
     /// If a kernel cannot be compiled.
     pub(crate) fn prepare(
         &mut self,
         sizes: &Sizes,
+        place: usize,
         finish: impl FnOnce(&mut wgpu::CommandEncoder),
     ) -> Result<(), GpuError> {
-        if self.clock.is_some() || sizes.tiles > 0 {
+        if self.is_timed() || sizes.tiles > 0 {
             return Ok(());
         }
         let mut encoder = self.gpu.device().create_command_encoder(&Default::default());
         self.encode(&mut encoder, 0..self.steps.len(), sizes)?;
         finish(&mut encoder);
-        self.ready = Some((*sizes, encoder.finish()));
+        self.ready = Some(((*sizes, place), encoder.finish()));
         Ok(())
     }
 
@@ -228,9 +234,9 @@ impl Program {
         &mut self,
         sizes: &Sizes,
         finish: impl FnOnce(&mut wgpu::CommandEncoder),
-    ) -> Result<(), GpuError> {
-        let Some(clock) = self.clock.take() else { return Ok(()) };
+    ) -> Result<wgpu::SubmissionIndex, GpuError> {
         let gpu = Arc::clone(&self.gpu);
+        let Some(clock) = self.clock.take() else { unreachable!("only timed passes come here") };
         let mut encoder = gpu.device().create_command_encoder(&Default::default());
         clock.note(&mut encoder, 0);
         for at in 0..self.steps.len() {
@@ -239,14 +245,14 @@ impl Program {
         }
         clock.resolve(&mut encoder);
         finish(&mut encoder);
-        gpu.queue().submit([encoder.finish()]);
+        let done = gpu.queue().submit([encoder.finish()]);
         let is_decode = sizes.tiles == 0;
         for (time, (_, label)) in clock.read(&gpu)?.into_iter().zip(&self.steps) {
             self.timing.add(*label, is_decode, time);
         }
         self.timing.pass(is_decode, sizes.tokens as usize);
         self.clock = Some(clock);
-        Ok(())
+        Ok(done)
     }
 }
 

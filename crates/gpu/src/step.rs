@@ -8,7 +8,7 @@ use crate::plan::Height;
 /// Tokens of a page of the KV cache.
 pub(crate) const PAGE: usize = 64;
 /// Words before the tables.
-const HEADER: usize = 11;
+const HEADER: usize = 12;
 /// From this many new tokens on a sequence's queries are taken in tiles.
 const TILED: usize = 8;
 /// Parts that a past is cut into at most.
@@ -62,7 +62,7 @@ pub(crate) struct Piece {
 fn wanted(rows: Rows, all: usize, start: usize, tokens: usize) -> usize {
     match rows {
         Rows::None => 0,
-        Rows::Last => usize::from(start + tokens == all),
+        Rows::Last | Rows::Best(_) => usize::from(start + tokens == all),
         Rows::All => tokens,
     }
 }
@@ -120,6 +120,8 @@ pub(crate) struct Sizes {
     pub(crate) tiles: u32,
     /// Whether each span has one token.
     pub(crate) single: bool,
+    /// Whether the best tokens of rows are found.
+    pub(crate) best: bool,
 }
 
 impl Sizes {
@@ -158,8 +160,18 @@ pub(crate) struct Tables {
 }
 
 impl Tables {
-    /// Takes over pieces of a batch whose tokens the pager has already appended.
-    pub(crate) fn set(&mut self, batch: &Batch, pieces: &[Piece], pager: &Pager, room: &Room) {
+    /// Takes over pieces of a batch whose tokens the pager has already appended; of its rows so many
+    /// best tokens are wanted, if not all logits. Or takes over what comes `later` tokens behind the
+    /// batch, in the same pages.
+    pub(crate) fn set(
+        &mut self,
+        batch: &Batch,
+        pieces: &[Piece],
+        pager: &Pager,
+        room: &Room,
+        best: Option<usize>,
+        later: usize,
+    ) {
         for table in [
             &mut self.tokens,
             &mut self.positions,
@@ -176,23 +188,25 @@ impl Tables {
         self.origins.clear();
         let mut longest = 0;
         for (index, piece) in pieces.iter().enumerate() {
-            longest = longest.max(self.piece(batch, index as u32, piece, pager, room.tile));
+            let held = pager.len(batch.spans[piece.span].seq) + later;
+            longest = longest.max(self.piece(batch, index as u32, piece, pager, held, room.tile));
         }
-        self.join(longest, room);
+        self.join(longest, room, best);
     }
 
-    /// Adds a piece; gives the number of pages that its lone tokens look at.
+    /// Adds a piece of a sequence that holds so many tokens; gives the number of pages that its lone tokens look at.
     fn piece(
         &mut self,
         batch: &Batch,
         index: u32,
         piece: &Piece,
         pager: &Pager,
+        held: usize,
         tile: usize,
     ) -> usize {
         let Piece { span, start, tokens } = *piece;
         let data = &batch.spans[span];
-        let position = pager.len(data.seq) - data.tokens.len() + start;
+        let position = held - data.tokens.len() + start;
         let end = position + tokens;
         let row = self.tokens.len();
         let all = data.tokens.len();
@@ -223,7 +237,7 @@ impl Tables {
     }
 
     /// Puts the tables one after another, with the words that say where they are.
-    fn join(&mut self, longest: usize, room: &Room) {
+    fn join(&mut self, longest: usize, room: &Room, best: Option<usize>) {
         let lone = self.lone.len();
         let most = (room.parts() / lone.max(1)).clamp(1, MOST_PARTS);
         let part_pages = longest.div_ceil(most).max(PART_PAGES);
@@ -234,6 +248,7 @@ impl Tables {
             parts: longest.div_ceil(part_pages) as u32,
             tiles: (self.tiles.len() / 2) as u32,
             single: self.spans.len() == 4 * self.tokens.len(),
+            best: best.is_some(),
         };
         // Where lists of pages begin.
         let pages = HEADER
@@ -253,7 +268,8 @@ impl Tables {
             at += table.len();
         }
         let mixed = u32::from(self.sizes.lone != self.sizes.tokens);
-        self.words.extend([part_pages as u32, self.sizes.parts, mixed]);
+        let best = best.unwrap_or(0) as u32;
+        self.words.extend([part_pages as u32, self.sizes.parts, mixed, best]);
         debug_assert_eq!(self.words.len(), HEADER);
         self.words.extend_from_slice(&self.places);
         tables.into_iter().for_each(|table| self.words.extend_from_slice(table));

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use baton_graph::{ExecError, Executor, Graph, Limits, Unit};
+use baton_graph::{ExecError, Executor, Graph, Limits, Roof, Unit};
 use baton_weights::Weights;
 
 use crate::executor::GpuExecutor;
 use crate::plan::Plan;
+use crate::roof;
 use crate::{FEW, Gpu, GpuError, Options};
 
 /// A GPU that runs graphs.
@@ -73,6 +74,15 @@ impl Unit for GpuUnit {
         "gpu"
     }
 
+    /// None of a renderer in software: that is the CPU, whose own limits are known better.
+    fn roof(&self) -> Option<Roof> {
+        if self.gpu.is_software() {
+            return None;
+        }
+        let measured = roof::measure(&self.gpu);
+        measured.inspect_err(|error| tracing::warn!("GPU: its limits are not known: {error}")).ok()
+    }
+
     fn compile(
         &self,
         graph: &Graph,
@@ -85,7 +95,12 @@ impl Unit for GpuUnit {
         if self.gpu.is_software() && !plan.makes_vectors() {
             limits.batch_tokens = limits.batch_tokens.min(software_batch(plan.ops_per_token()));
         }
-        Ok(Box::new(GpuExecutor::new(&self.gpu, graph, plan, limits, self.pass_tokens)?))
+        let mut executor = GpuExecutor::new(&self.gpu, graph, plan, limits, self.pass_tokens)?;
+        // A renderer in software compiles when it runs, so that nothing would be gained.
+        if !self.gpu.is_software() {
+            executor.warm()?;
+        }
+        Ok(Box::new(executor))
     }
 }
 

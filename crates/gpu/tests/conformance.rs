@@ -60,6 +60,11 @@ fn caches() {
 }
 
 #[test]
+fn best_tokens() {
+    units().iter().for_each(|gpu| conformance::best(gpu));
+}
+
+#[test]
 fn failures() {
     units().iter().for_each(|gpu| conformance::failures(gpu, same(gpu)));
 }

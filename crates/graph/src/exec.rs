@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use baton_weights::Weights;
 
-use crate::{ExecError, Graph, KvBlock};
+use crate::{ExecError, Graph, KvBlock, LogitRow, Logits};
 
 /// A place a graph can run: the CPU, a GPU, the Neural Engine.
 pub trait Unit {
@@ -78,6 +78,10 @@ pub enum Rows {
     Last,
     /// One for each token.
     All,
+    /// That of the last token, of which the so many most likely tokens are enough: the executor
+    /// may give [`Logits::best`] in the place of all logits. Who asks for one is likely to go on with
+    /// that token, and an executor may begin with what comes then.
+    Best(usize),
 }
 
 /// New tokens of one sequence, appended behind those that it holds.
@@ -156,55 +160,13 @@ impl Batch {
             let n = span.tokens.len();
             let first = match span.rows {
                 Rows::None => n,
-                Rows::Last => n.saturating_sub(1),
+                Rows::Last | Rows::Best(_) => n.saturating_sub(1),
                 Rows::All => 0,
             };
             wanted.extend((first..n).map(|token| (start + token, LogitRow { span: at, token })));
             start += n;
         }
         wanted
-    }
-}
-
-/// Where a row of logits comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LogitRow {
-    /// Index of the span in its batch.
-    pub span: usize,
-    /// Index of the token in that span.
-    pub token: usize,
-}
-
-/// Logits, or in embedding models vectors, for the rows that a batch asked for, in the order of its
-/// spans.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Logits {
-    /// Length of a row.
-    pub vocab: usize,
-    /// Origin of each row.
-    pub rows: Vec<LogitRow>,
-    /// `(rows, vocab)`.
-    pub values: Vec<f32>,
-}
-
-impl Logits {
-    /// Row `i`.
-    ///
-    /// # Panics
-    /// If there is no such row.
-    pub fn row(&self, i: usize) -> &[f32] {
-        &self.values[i * self.vocab..(i + 1) * self.vocab]
-    }
-
-    /// The last row that belongs to span `span`.
-    pub fn last_of(&self, span: usize) -> Option<&[f32]> {
-        self.rows.iter().rposition(|row| row.span == span).map(|i| self.row(i))
-    }
-
-    /// Row `n` of those that belong to span `span`.
-    pub fn row_of(&self, span: usize, n: usize) -> Option<&[f32]> {
-        let first = self.rows.iter().position(|row| row.span == span)?;
-        self.rows.get(first + n).filter(|row| row.span == span).map(|_| self.row(first + n))
     }
 }
 

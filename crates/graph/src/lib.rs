@@ -16,6 +16,7 @@ mod hex;
 mod infer;
 mod kv_block;
 mod kv_type;
+mod logits;
 mod op;
 mod pager;
 pub mod passes;
@@ -28,14 +29,12 @@ mod types;
 
 pub use builder::GraphBuilder;
 pub use error::{ExecError, GraphError};
-pub use exec::{
-    Batch, Executor, Limits, LogitRow, Logits, Readiness, Roof, Rows, SeqId, Span, Unit, Usage,
-    Waker,
-};
+pub use exec::{Batch, Executor, Limits, Readiness, Roof, Rows, SeqId, Span, Unit, Usage, Waker};
 pub use graph::{Graph, Node, StateSpec, Value, WeightSpec};
 pub use hex::hex;
 pub use kv_block::KvBlock;
 pub use kv_type::{KvType, UnknownKvType};
+pub use logits::{Best, LogitRow, Logits};
 pub use op::{
     Activation, Attention, Gate, Linear, LinearPart, Lookup, Moe, MoeBiases, Op, Pooling, RmsNorm,
     Rope, RopeLayout, Routing, Scope,

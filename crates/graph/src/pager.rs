@@ -88,6 +88,16 @@ impl Pager {
         (self.sequences[&seq].pages[at / self.page_tokens], at % self.page_tokens)
     }
 
+    /// How many more positions of a sequence fit into the context and its own last page, so that
+    /// they need no page and no copy.
+    pub fn spare(&self, seq: SeqId) -> usize {
+        let len = self.len(seq);
+        match self.shared_tail(seq) {
+            Some(_) => 0,
+            None => (self.table(seq).len() * self.page_tokens).min(self.context) - len,
+        }
+    }
+
     /// Appends the spans of a batch: allocates pages and lengthens the sequences. The copies
     /// returned must be made before anything is written.
     ///

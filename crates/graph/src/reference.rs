@@ -198,7 +198,7 @@ impl Interpreter {
             Dim::Tokens => pointwise::select(&output, &rows),
             _ => output,
         };
-        Ok(Logits { vocab, rows: origins, values: output.data })
+        Ok(Logits { vocab, rows: origins, values: output.data, ..Logits::default() })
     }
 
     fn embedding(

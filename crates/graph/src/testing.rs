@@ -1,5 +1,6 @@
 //! Small models with pseudo-random weights for tests of executors, and the suite that all must pass.
 
+mod best;
 mod cases;
 pub mod conformance;
 mod texts;

@@ -139,7 +139,7 @@ impl State {
     fn relayed(&self, span: &Span) -> usize {
         let most = match span.rows {
             Rows::None => span.tokens.len(),
-            Rows::Last => span.tokens.len() - 1,
+            Rows::Last | Rows::Best(_) => span.tokens.len() - 1,
             Rows::All => 0,
         };
         if !self.is_usable() {

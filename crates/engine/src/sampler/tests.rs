@@ -1,3 +1,5 @@
+mod best;
+
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;

@@ -71,13 +71,25 @@ impl Drafter {
         while draft.tokens.len() < most {
             let catches_up = next.len() > 2;
             let started = Instant::now();
-            let logits = sequences.extend(Batch::one(seq, next, Rows::Last))?;
+            // Two, though one is enough: after a few tokens a draft ends, and nothing is to be begun for
+            // the one behind it.
+            let rows = self.greedy.enough().map_or(Rows::Last, |n| Rows::Best(n.max(2)));
+            let logits = sequences.extend(Batch::one(seq, next, rows))?;
             if !catches_up {
                 draft.steps += 1;
                 draft.took += started.elapsed();
             }
-            let row = logits.row(0);
-            let token = self.greedy.sample(&row[..row.len().min(self.vocab)], None)?;
+            let token = match logits.best_of(0) {
+                Some(best) => self.greedy.sample_best(best)?,
+                None => {
+                    let row = logits.row(0);
+                    self.greedy.sample(&row[..row.len().min(self.vocab)], None)?
+                }
+            };
+            if token.id as usize >= self.vocab {
+                // A row may be longer than the vocabulary.
+                break;
+            }
             likely *= token.logprob.unwrap_or(0.0).exp();
             if likely < LEAST_LIKELY {
                 break;

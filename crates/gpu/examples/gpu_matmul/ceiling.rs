@@ -2,24 +2,10 @@
 
 use std::time::Instant;
 
-use baton_gpu::{Access, Kernel, Shader, Use};
+use baton_gpu::{Access, Kernel, Shader, Use, read_rate};
 
 use crate::Outcome;
 use crate::bench::Bench;
-
-const READ: &str = "
-@group(0) @binding(0) var<storage, read> input: array<vec4<u32>>;
-@group(0) @binding(1) var<storage, read_write> output: array<vec4<u32>>;
-
-@compute @workgroup_size(256)
-fn main(@builtin(global_invocation_id) id: vec3<u32>) {
-    var sum = vec4(0u);
-    for (var i = id.x; i < LENGTH; i += LANES) {
-        sum += input[i];
-    }
-    output[id.x] = sum;
-}
-";
 
 const COPY: &str = "
 @group(0) @binding(0) var<storage, read> input: array<vec4<u32>>;
@@ -37,28 +23,25 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
 pub fn measure(bench: &Bench) -> Outcome<f64> {
     let limit = bench.gpu.limits().max_storage_buffer_binding_size;
     let bytes = if bench.quick { 64 << 20 } else { limit.min(1 << 30) };
+    println!("read: {:.0} GB/s", read_rate(&bench.gpu, bytes)? / 1e9);
     let from = bench.gpu.buffer("from", bytes, Use::Storage)?;
     let to = bench.gpu.buffer("to", bytes, Use::Storage)?;
-    let mut rates = Vec::new();
-    for (name, source, factor) in [("read", READ, 1.0), ("copy", COPY, 2.0)] {
-        let mut best = f64::INFINITY;
-        for workgroups in [1056u32, 2112, 8448, 16_384] {
-            let constants =
-                [("LENGTH", ((bytes / 16) as u32).into()), ("LANES", (workgroups * 256).into())];
-            let kernel = bench.gpu.kernel(&Shader {
-                name,
-                source: source.into(),
-                constants: &constants,
-                bindings: &[Access::Read, Access::Write],
-                ..Default::default()
-            })?;
-            best = best.min(time(bench, &kernel, [&from, &to], workgroups)?);
-        }
-        let rate = factor * bytes as f64 / best / 1e9;
-        println!("{name}: {rate:.0} GB/s");
-        rates.push(rate);
+    let mut best = f64::INFINITY;
+    for workgroups in [1056u32, 2112, 8448, 16_384] {
+        let constants =
+            [("LENGTH", ((bytes / 16) as u32).into()), ("LANES", (workgroups * 256).into())];
+        let kernel = bench.gpu.kernel(&Shader {
+            name: "copy",
+            source: COPY.into(),
+            constants: &constants,
+            bindings: &[Access::Read, Access::Write],
+            ..Default::default()
+        })?;
+        best = best.min(time(bench, &kernel, [&from, &to], workgroups)?);
     }
-    Ok(rates[1])
+    let rate = 2.0 * bytes as f64 / best / 1e9;
+    println!("copy: {rate:.0} GB/s");
+    Ok(rate)
 }
 
 fn time(

@@ -5,7 +5,7 @@
 // Tokens of a page of the KV cache.
 const PAGE: u32 = 64u;
 // Words before the tables.
-const HEADER: u32 = 11u;
+const HEADER: u32 = 12u;
 
 // Where among all new tokens a row of logits comes from.
 fn wanted_row(i: u32) -> u32 { return step[step[2] + i]; }
@@ -54,3 +54,5 @@ fn tile(i: u32) -> vec2<u32> {
 // Pages that each part of a split past has, and parts.
 fn part_pages() -> u32 { return step[8]; }
 fn parts() -> u32 { return step[9]; }
+// How many of a row's best tokens are wanted.
+fn best_wanted() -> u32 { return step[11]; }

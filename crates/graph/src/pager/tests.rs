@@ -59,3 +59,18 @@ fn failures_change_nothing() {
     assert!(pager.copy(A, A, 1).is_err());
     assert!(pager.copy(A, B, 7).is_err());
 }
+
+#[test]
+fn spare_positions_need_no_page_and_no_copy() {
+    let mut pager = Pager::new(4, &Limits { context: 7, kv_tokens: 16, batch_tokens: 16 });
+    assert_eq!(pager.spare(A), 0, "it holds nothing");
+    pager.append(&[(A, 2)]).unwrap();
+    assert_eq!(pager.spare(A), 2);
+    pager.copy(A, B, 2).unwrap();
+    assert_eq!((pager.spare(A), pager.spare(B)), (0, 0), "the page is shared");
+    pager.free(B);
+    pager.append(&[(A, 2)]).unwrap();
+    assert_eq!(pager.spare(A), 0, "the page is full");
+    pager.append(&[(A, 1)]).unwrap();
+    assert_eq!(pager.spare(A), 2, "the context ends before the page");
+}

@@ -6,6 +6,7 @@
 use crate::{Batch, Executor, Graph, Limits, Logits, Rows, SeqId, Span, Unit, reference};
 use baton_weights::{DType, Tensor, Weight, Weights};
 
+pub use super::best::best;
 use super::cases::{operation_cases, tiny_cases};
 pub use super::texts::whole_texts;
 use super::{Tiny, random_tokens, random_weights};
@@ -56,9 +57,9 @@ impl Tolerance {
     }
 }
 
-const A: SeqId = SeqId(1);
-const B: SeqId = SeqId(2);
-const C: SeqId = SeqId(70_000);
+pub(super) const A: SeqId = SeqId(1);
+pub(super) const B: SeqId = SeqId(2);
+pub(super) const C: SeqId = SeqId(70_000);
 
 fn limits(context: usize) -> Limits {
     Limits { context, kv_tokens: 4 * context, batch_tokens: context }
@@ -84,7 +85,12 @@ fn forward(executor: &mut dyn Executor, spans: &[(SeqId, &[u32], Rows)]) -> Logi
     logits
 }
 
-fn compile(unit: &dyn Unit, name: &str, graph: &Graph, weights: &Weights) -> Box<dyn Executor> {
+pub(super) fn compile(
+    unit: &dyn Unit,
+    name: &str,
+    graph: &Graph,
+    weights: &Weights,
+) -> Box<dyn Executor> {
     let compiled = unit.compile(graph, weights, limits(200));
     compiled.unwrap_or_else(|error| panic!("{name}: {error}"))
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use baton_graph::testing::random_tokens;
-use baton_graph::{Batch, ExecError, Executor, Graph, Limits, Rows, SeqId};
+use baton_graph::{Batch, ExecError, Executor, Graph, Limits, Logits, Rows, SeqId};
 use baton_weights::Weights;
 
 use crate::{BuildOptions, Model};
@@ -91,7 +91,8 @@ impl Speed {
         Ok(model.build(&BuildOptions { context: self.room() })?)
     }
 
-    /// Times prefill of each length and decoding at each context, and prints the best and the median
+    /// Times prefill of each length and decoding at each context, of all logits, of the 40 best tokens and
+    /// of a text that goes on with the best, and prints the best and the median
     /// repetition in tokens per second, and the processor time of a token.
     ///
     /// # Errors
@@ -107,10 +108,21 @@ impl Speed {
         for &held in &self.contexts {
             executor.free(SEQ);
             self.fill(executor, &tokens[..held], Rows::None)?;
-            self.measure(&format!("decode at {held}"), self.decode, || {
+            for (name, rows) in [("decode", Rows::Last), ("top 40", Rows::Best(40))] {
+                self.measure(&format!("{name} at {held}"), self.decode, || {
+                    executor.truncate(SEQ, held)?;
+                    for token in &tokens[held..held + self.decode] {
+                        executor.forward(&Batch::one(SEQ, vec![*token], rows))?;
+                    }
+                    Ok(())
+                })?;
+            }
+            self.measure(&format!("greedy at {held}"), self.decode, || {
                 executor.truncate(SEQ, held)?;
-                for token in &tokens[held..held + self.decode] {
-                    executor.forward(&Batch::one(SEQ, vec![*token], Rows::Last))?;
+                let mut token = tokens[held];
+                for _ in 0..self.decode {
+                    let batch = Batch::one(SEQ, vec![token], Rows::Best(1));
+                    token = most_likely(&executor.forward(&batch)?);
                 }
                 Ok(())
             })?;
@@ -159,6 +171,14 @@ impl Speed {
         );
         Ok(())
     }
+}
+
+fn most_likely(logits: &Logits) -> u32 {
+    if let Some(best) = logits.best_of(0) {
+        return best.tokens.first().map_or(0, |&(id, _)| id);
+    }
+    let ids = logits.row(0).iter().zip(0..);
+    ids.max_by(|a, b| a.0.total_cmp(b.0)).map_or(0, |(_, id)| id)
 }
 
 #[cfg(feature = "shapes")]
