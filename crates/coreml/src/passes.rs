@@ -62,7 +62,7 @@ enum Run {
 }
 
 /// All passes, in the order in which those of the default run.
-pub const PASSES: [Pass; 12] = [
+pub static PASSES: [Pass; 12] = [
     Pass {
         name: "fold_constants",
         about: "computes what depends on constants alone, and shapes, beforehand",
@@ -289,6 +289,5 @@ pub(crate) fn expanded_bytes(view: &View<'_>) -> u64 {
 
 /// The pass of that name.
 pub fn pass(name: &str) -> Option<&'static Pass> {
-    static ALL: [Pass; 12] = PASSES;
-    ALL.iter().find(|pass| pass.name == name)
+    PASSES.iter().find(|pass| pass.name == name)
 }

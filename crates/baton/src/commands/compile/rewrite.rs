@@ -69,8 +69,7 @@ impl Args {
 
     fn chosen(&self) -> anyhow::Result<Vec<&'static Pass>> {
         let Some(names) = &self.passes else {
-            let all = PASSES.iter().filter(|pass| pass.default);
-            return Ok(all.filter_map(|each| pass(each.name)).collect());
+            return Ok(PASSES.iter().filter(|pass| pass.default).collect());
         };
         let named = names.iter().map(|name| {
             let unknown = || usage(format!("--passes {name}: no such pass; `help` lists them"));
@@ -91,11 +90,11 @@ pub fn is_package(model: &str) -> bool {
 /// If they cannot be printed.
 pub fn list() -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
-    let rows = PASSES.map(|pass| {
+    let rows = PASSES.iter().map(|pass| {
         let default = if pass.default { "" } else { " (only if named)" };
         [pass.name.to_owned(), format!("{}{default}", pass.about)]
     });
-    for line in format::table(&rows) {
+    for line in format::table(&rows.collect::<Vec<_>>()) {
         writeln!(out, "{line}")?;
     }
     out.flush()?;
