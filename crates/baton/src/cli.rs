@@ -3,8 +3,8 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    bench, cache, compile, completions, doctor, embed, list, prefill_server, pull, rm, run, serve,
-    show, tokenize, tune,
+    bench, cache, compile, completions, doctor, embed, list, prefill_server, pull, report, rm, run,
+    serve, show, tokenize, tune,
 };
 
 const EXAMPLES: &str = "\
@@ -85,9 +85,12 @@ pub enum Command {
     /// Measure which unit of this machine is best at what
     #[command(after_long_help = tune::EXAMPLES)]
     Tune(tune::Args),
-    /// Write a model as a Core ML package for the Neural Engine
+    /// Write a model as a Core ML package for the Neural Engine, or rewrite a package
     #[command(after_long_help = compile::EXAMPLES)]
-    Compile(compile::Args),
+    Compile(Box<compile::Args>),
+    /// Predict where the operations of a Core ML package run, and why
+    #[command(after_long_help = report::EXAMPLES)]
+    Report(report::Args),
     /// Say what this machine can do, what is wrong, and what to do about it
     #[command(after_long_help = doctor::EXAMPLES)]
     Doctor(doctor::Args),
@@ -116,6 +119,7 @@ impl Command {
             Command::Bench(args) => bench::execute(&args),
             Command::Tune(args) => tune::execute(&args),
             Command::Compile(args) => compile::execute(&args),
+            Command::Report(args) => report::execute(&args),
             Command::Doctor(args) => doctor::execute(&args),
             Command::Completions(args) => completions::execute(&args),
         }

@@ -9,6 +9,7 @@ pub mod embed;
 pub mod list;
 pub mod prefill_server;
 pub mod pull;
+pub mod report;
 pub mod rm;
 pub mod run;
 pub mod serve;

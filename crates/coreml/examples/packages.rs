@@ -1,5 +1,5 @@
-//! Writes packages of small models into a folder, each with what the interpreter computes, for
-//! `tests/golden/check.py` to look at:
+//! Writes packages of small models, and rewritten ones of coremltools, into a folder, each with what the
+//! interpreter computes, for `tests/golden/check.py` to look at:
 //!
 //! `cargo run --release -p baton-coreml --features testing --example packages -- FOLDER`
 
@@ -10,6 +10,7 @@ use std::sync::Arc;
 use baton_coreml::interpret::{Interpreter, Precision, States, Tensor, Values};
 use baton_coreml::lower::{Lowering, MilLowering, Palette};
 use baton_coreml::mil::{DataType, Function};
+use baton_coreml::passes::{Draft, Options, PASSES};
 use baton_coreml::testing::example;
 use baton_coreml::{Package, PackageWriter, calibrate};
 use baton_cpu::{Isa, Pool};
@@ -57,6 +58,31 @@ fn main() -> Outcome<()> {
         let model = lowering.lower(&graph, &weights, &mut writer.weights)?;
         writer.finish(&model)?;
         write_runs(&path, &pool)?;
+    }
+    for name in ["block", "decoder", "stateful", "quantized"] {
+        rewrite(name, &folder, &pool)?;
+    }
+    Ok(())
+}
+
+/// Rewrites a package that coremltools made by all passes of the default, with bounds so low that small
+/// packages reach them, and writes what becomes of it.
+fn rewrite(name: &str, folder: &Path, pool: &Arc<Pool>) -> Outcome<()> {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    let mut drafts = vec![Draft::new(Package::open(&golden.join(format!("{name}.mlpackage")))?)];
+    let options = Options { min_queries: 3, query_divider: 2, head_piece: 64, chunk_bytes: 12_000 };
+    for pass in PASSES.iter().filter(|pass| pass.default) {
+        let mut made = Vec::new();
+        for draft in drafts {
+            made.extend(draft.apply(pass, &options)?.0);
+        }
+        drafts = made;
+    }
+    for draft in drafts {
+        let path =
+            folder.join(format!("{name}-passes{}.mlpackage", draft.part.replace("chunk", "")));
+        draft.write(&path)?;
+        write_runs(&path, pool)?;
     }
     Ok(())
 }

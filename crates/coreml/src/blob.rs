@@ -17,6 +17,7 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{Cursor, Read, Seek, SeekFrom, Write};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
@@ -119,6 +120,12 @@ impl<W: Write + Seek> BlobWriter<W> {
         Ok(offset)
     }
 
+    /// Writes equal tensors twice from here on.
+    #[cfg(test)]
+    pub(crate) fn forget(&mut self) {
+        self.known.clear();
+    }
+
     /// Bytes written so far.
     pub fn len(&self) -> u64 {
         self.at
@@ -210,6 +217,23 @@ impl Blobs {
     pub fn read(&self, offset: u64, ty: &TensorType) -> Result<Bytes> {
         let (at, len) = self.locate(offset, ty)?;
         self.bytes(at, len)
+    }
+
+    /// Some bytes of the data of the record at `offset`, which must be a tensor of type `ty`.
+    ///
+    /// # Errors
+    /// If there is no record of that type and size, or it has fewer bytes.
+    pub(crate) fn read_part(
+        &self,
+        offset: u64,
+        ty: &TensorType,
+        range: Range<usize>,
+    ) -> Result<Bytes> {
+        let (at, len) = self.locate(offset, ty)?;
+        if range.start > range.end || range.end as u64 > len {
+            return Err(Error::malformed(format!("bytes {range:?} of {len} in its weight file")));
+        }
+        self.bytes(at + range.start as u64, range.len() as u64)
     }
 
     /// Checks that the record at `offset` is a tensor of type `ty`, without reading it.

@@ -4,6 +4,7 @@
 //! tensor, call     tensors while a function runs; an operation with its operands
 //! constants        weights, with quantized ones expanded
 //! plan             functions with their names resolved
+//! evaluate         a single operation of constants
 //! elementwise, reduce, products, moves   the operations
 //! ```
 //!
@@ -14,6 +15,7 @@
 mod call;
 mod constants;
 mod elementwise;
+mod evaluate;
 mod moves;
 mod plan;
 mod products;
@@ -27,6 +29,7 @@ use baton_cpu::Pool;
 
 use self::call::{Call, Input};
 use self::constants::{Constant, Constants};
+pub(crate) use self::evaluate::evaluate;
 pub use self::tensor::{Tensor, Values};
 use crate::mil::{DataType, Function, TensorType};
 use crate::package::Package;

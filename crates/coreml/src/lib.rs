@@ -4,6 +4,8 @@
 //! - [`Model`]: a program with the description of its functions; [`Package`]: a model with its weights,
 //!   as a folder `X.mlpackage`.
 //! - [`BlobWriter`], [`Blobs`]: weight files.
+//! - [`passes`]: rewrites packages, of whoever made them, to suit the Neural Engine.
+//! - [`report`]: says where a package's operations would run, by rules that others have found.
 //! - [`interpret`]: runs a package's functions on the CPU.
 //! - [`lower`]: makes functions of a model's graph; [`calibrate`] finds what keeps it in half precision.
 //! - [`CoreMl`], [`PackageExecutor`]: the compute unit that both make together; [`compare`]: how good it is.
@@ -22,7 +24,9 @@ pub mod lower;
 pub mod mil;
 mod model;
 mod package;
+pub mod passes;
 mod quality;
+pub mod report;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod unit;

@@ -7,6 +7,7 @@
 //! proto                   its form in files
 //! signatures, infer       what each operation takes, and yields
 //! verify                  whether a program keeps the rules
+//! view                    what values are made of and used for
 //! ```
 
 mod builder;
@@ -19,6 +20,7 @@ mod signatures;
 mod types;
 mod value;
 mod verify;
+pub(crate) mod view;
 
 pub use builder::{Arg, FunctionBuilder, Var};
 pub(crate) use infer::shapes::axis;

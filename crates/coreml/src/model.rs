@@ -75,6 +75,23 @@ impl FunctionDescription {
         })
     }
 
+    /// Takes over what `old` says of features that are the same here.
+    pub(crate) fn keep_of(&mut self, old: &FunctionDescription) {
+        self.unknown.clone_from(&old.unknown);
+        let lists = [
+            (&mut self.inputs, &old.inputs),
+            (&mut self.outputs, &old.outputs),
+            (&mut self.states, &old.states),
+        ];
+        for (features, old) in lists {
+            for feature in features {
+                if let Some(same) = old.iter().find(|old| old.is_same(feature)) {
+                    *feature = same.clone();
+                }
+            }
+        }
+    }
+
     fn read(field: &Field<'_>) -> Result<FunctionDescription> {
         let mut function = FunctionDescription::default();
         let mut reader = field.message("FunctionDescription")?;

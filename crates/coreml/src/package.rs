@@ -64,6 +64,11 @@ impl Package {
         Ok(package)
     }
 
+    /// The model, and its weights if it has any.
+    pub(crate) fn into_parts(self) -> (Model, Option<Blobs>) {
+        (self.model, self.weights)
+    }
+
     /// The data of a weight that the program refers to.
     ///
     /// # Errors

@@ -18,7 +18,7 @@ fn packages() -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> =
         entries.filter(|path| path.extension().is_some_and(|e| e == "mlpackage")).collect();
     found.sort();
-    assert_eq!(found.len(), 4);
+    assert_eq!(found.len(), 5);
     found
 }
 

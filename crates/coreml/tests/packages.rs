@@ -7,6 +7,8 @@ use baton_coreml::interpret::{Interpreter, Precision, Tensor, Values};
 use baton_coreml::mil::{
     BlobRef, Data, DataType, FunctionBuilder, Program, TensorType, Type, Value,
 };
+use baton_coreml::passes::{Draft, Options, PASSES};
+use baton_coreml::report::Report;
 use baton_coreml::testing::example;
 use baton_coreml::{Blobs, Error, Model, Package, PackageWriter, in_memory};
 use baton_cpu::{Isa, Pool};
@@ -178,8 +180,8 @@ fn run(package: &Package) -> usize {
     ran
 }
 
-/// Opens, checks, prints and runs whatever the bytes hold; all that matters is that it ends. How many
-/// runs gave results, if it can be opened.
+/// Opens, checks, prints, runs and rewrites whatever the bytes hold; all that matters is that it ends, and that
+/// passes keep to the rules. How many runs gave results, if it can be opened.
 fn survive(model: &[u8], weights: &[u8]) -> Option<usize> {
     let model = Model::from_bytes(model).ok()?;
     let blobs = Blobs::from_bytes(weights.to_vec()).ok()?;
@@ -190,7 +192,18 @@ fn survive(model: &[u8], weights: &[u8]) -> Option<usize> {
     let readable =
         |(blob, ty): (&BlobRef, &Type)| package.weight(blob, ty.tensor().unwrap()).is_ok();
     assert!(package.model.program.blobs().into_iter().all(readable), "checked when it was opened");
-    Some(run(&package))
+    let ran = run(&package);
+    let report = Report::of(&package);
+    assert!((0.0..=1.0).contains(&report.least_share()));
+    let draft = Draft::new(package);
+    let options = Options { min_queries: 2, query_divider: 2, head_piece: 8, chunk_bytes: 1000 };
+    for pass in &PASSES {
+        // What a pass makes of a sound program is sound.
+        if let Err(error) = draft.clone().apply(pass, &options) {
+            panic!("{}: {error}\n{}", pass.name, draft.model().program);
+        }
+    }
+    Some(ran)
 }
 
 #[test]

@@ -44,6 +44,21 @@ pub(crate) struct GpuExecutor {
     foresight: Foresight,
 }
 
+/// Refuses limits that no device can have.
+pub(crate) fn check_limits(limits: &Limits) -> Result<(), ExecError> {
+    for (name, limit) in [
+        ("context", limits.context),
+        ("kv_tokens", limits.kv_tokens),
+        ("batch_tokens", limits.batch_tokens),
+    ] {
+        if limit == 0 || limit > MOST_TOKENS {
+            let text = format!("a limit of {limit} for {name}; say 1 to {MOST_TOKENS}");
+            return Err(ExecError::Invalid(text));
+        }
+    }
+    Ok(())
+}
+
 impl GpuExecutor {
     pub(crate) fn new(
         gpu: &Arc<Gpu>,
@@ -52,16 +67,6 @@ impl GpuExecutor {
         limits: Limits,
         pass_tokens: usize,
     ) -> Result<Self, ExecError> {
-        for (name, limit) in [
-            ("context", limits.context),
-            ("kv_tokens", limits.kv_tokens),
-            ("batch_tokens", limits.batch_tokens),
-        ] {
-            if limit == 0 || limit > MOST_TOKENS {
-                let text = format!("a limit of {limit} for {name}; say 1 to {MOST_TOKENS}");
-                return Err(ExecError::Invalid(text));
-            }
-        }
         graph.check_limits(&limits)?;
         let pager = Pager::new(PAGE, &limits);
         let room = room(gpu, &plan, &limits, pass_tokens, pager.pages())?;

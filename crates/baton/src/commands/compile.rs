@@ -1,4 +1,6 @@
-//! `baton compile`: a model as a Core ML package.
+//! `baton compile`: a model as a Core ML package, or a package rewritten.
+
+pub mod rewrite;
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -34,11 +36,18 @@ Examples:
   baton compile smollm2 -o out --tokens 64,512      functions for chunks of 64 and of 512 tokens
   baton compile smollm2 -o out --bits 6             weights as indices into tables of 64 values
   baton compile smollm2 -o out --text notes.txt     calibrated and measured on a text of your own
+  baton compile X.mlpackage -o out                  a package of anybody, rewritten for the Neural Engine
+  baton compile X.mlpackage -o out --passes pow_to_mul,split_head     by these passes alone
+  baton compile --passes help                       what passes there are
 
 The package has a function prefill_S_hH for chunks of S tokens behind a history of up to H, decode for
 single tokens with the cache as a state, and head for logits, all over one file of weights, for iOS 18
 and macOS 15. It is written and checked on any machine; there is no Core ML needed.";
 
+/// Output channels that share a table, if nothing else is asked for.
+const GROUP: usize = 16;
+/// Tokens of a chunk, if nothing else is asked for.
+const TOKENS: u16 = 64;
 /// The package in the output folder.
 const PACKAGE: &str = "model.mlpackage";
 /// What a program that uses the package must know.
@@ -64,24 +73,24 @@ const TEXT: &str = "The harbour lay still in the early light, and the boats that
 /// Arguments of `baton compile`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The model
-    #[arg(value_name = "MODEL")]
-    model: String,
+    /// The model, or a package X.mlpackage to rewrite
+    #[arg(value_name = "MODEL", required_unless_present = "passes")]
+    model: Option<String>,
     /// The folder to write, which must not exist yet
-    #[arg(long, short, value_name = "DIR")]
-    output: PathBuf,
+    #[arg(long, short, value_name = "DIR", required_unless_present = "passes")]
+    output: Option<PathBuf>,
     /// Most tokens of a text, prompt and answer (default: what the model can, at most 2048)
     #[arg(long, short = 'c', value_name = "N")]
     context: Option<usize>,
     /// Tokens of a chunk of a prompt; a list makes functions for each
-    #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "64")]
+    #[arg(long, value_name = "N,...", value_delimiter = ',', default_values_t = [TOKENS])]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=4096))]
     tokens: Vec<u16>,
     /// Bits of a weight: 16 are half precision, fewer an index into a table of values
     #[arg(long, value_name = "N", default_value_t = HALF, value_parser = bits)]
     bits: u8,
     /// Output channels that share a table of values; 0 for one table for each matrix
-    #[arg(long, value_name = "N", default_value_t = 16)]
+    #[arg(long, value_name = "N", default_value_t = GROUP)]
     group: usize,
     /// Leave out the function for single tokens
     #[arg(long)]
@@ -94,6 +103,25 @@ pub struct Args {
     no_quality: bool,
     #[command(flatten)]
     threads: Threads,
+    #[command(flatten)]
+    rewrite: rewrite::Args,
+}
+
+impl Args {
+    /// An option that was given and says how a model is compiled.
+    fn of_models(&self) -> Option<&'static str> {
+        let given = [
+            (self.context.is_some(), "--context"),
+            (self.tokens != [TOKENS], "--tokens"),
+            (self.bits != HALF, "--bits"),
+            (self.group != GROUP, "--group"),
+            (self.no_decode, "--no-decode"),
+            (self.text.is_some(), "--text"),
+            (self.no_quality, "--no-quality"),
+            (self.threads.number().is_some(), "--threads"),
+        ];
+        given.into_iter().find(|(given, _)| *given).map(|(_, option)| option)
+    }
 }
 
 fn bits(text: &str) -> Result<u8, String> {
@@ -106,15 +134,30 @@ fn bits(text: &str) -> Result<u8, String> {
 /// # Errors
 /// If the model cannot be had or has no form in Core ML, or the folder cannot be written.
 pub fn execute(args: &Args) -> anyhow::Result<()> {
-    if args.output.exists() {
-        let shown = args.output.display();
+    if args.rewrite.asks_for_help() {
+        return rewrite::list();
+    }
+    let (Some(name), Some(output)) = (&args.model, &args.output) else {
+        return Err(usage("name the package to rewrite, and the folder to write with --output"));
+    };
+    if output.exists() {
+        let shown = output.display();
         return Err(hinted(
             format!("{shown} exists already"),
             "name another folder, or remove that one",
         ));
     }
+    if rewrite::is_package(name) {
+        if let Some(option) = args.of_models() {
+            return Err(usage(format!("{option} is for models; {name} is a package already")));
+        }
+        return rewrite::execute(name, output, &args.rewrite);
+    }
+    if let Some(option) = args.rewrite.given() {
+        return Err(usage(format!("{option} is for packages; {name} is a model")));
+    }
     let store = models::store()?;
-    let model = models::get(&store, &models::resolve(&store, &args.model)?)?;
+    let model = models::get(&store, &models::resolve(&store, name)?)?;
     let model = Model::open(&model.path)?;
     let trained = model.config().context_length;
     let context = args.context.unwrap_or(trained.min(CONTEXT));
@@ -125,27 +168,39 @@ pub fn execute(args: &Args) -> anyhow::Result<()> {
     let pool = Arc::new(Pool::new(threads, Isa::from_env()?)?);
     let start = Instant::now();
     let compiler = Compiler::new(&model, context, args, pool)?;
-    // All of it lies beside its place until it is whole.
-    let parent = args.output.parent().filter(|path| !path.as_os_str().is_empty());
+    let (program, package, quality) = whole_folder(output, |folder| {
+        let ranges = compiler.ranges()?;
+        let program = compiler.write(&folder.join(PACKAGE), ranges)?;
+        let package = Package::open(&folder.join(PACKAGE))?;
+        let quality = match args.no_quality {
+            true => None,
+            false => Some(compiler.quality(&package)?),
+        };
+        let manifest = compiler.manifest(&program, &package, quality);
+        let text = serde_json::to_string_pretty(&manifest)? + "\n";
+        fs::write(folder.join(MANIFEST), text)
+            .with_context(|| format!("cannot write {}", output.join(MANIFEST).display()))?;
+        Ok((program, package, quality))
+    })?;
+    report(output, &program, &package, quality, start)
+}
+
+/// Writes the folder `output`: all of it lies beside its place until it is whole.
+fn whole_folder<T>(
+    output: &Path,
+    write: impl FnOnce(&Path) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let parent = output.parent().filter(|path| !path.as_os_str().is_empty());
     let partial = partial_folder(parent.unwrap_or(Path::new(".")))
-        .with_context(|| format!("cannot write beside {}", args.output.display()))?;
+        .with_context(|| format!("cannot write beside {}", output.display()))?;
     let partial = Unfinished::new(partial);
-    let moved = |error: baton_coreml::Error| error.moved(partial.path(), &args.output);
-    let ranges = compiler.ranges()?;
-    let program = compiler.write(&partial.path().join(PACKAGE), ranges).map_err(moved)?;
-    let package = Package::open(&partial.path().join(PACKAGE)).map_err(moved)?;
-    let quality = match args.no_quality {
-        true => None,
-        false => Some(compiler.quality(&package)?),
-    };
-    let manifest = compiler.manifest(&program, &package, quality);
-    let text = serde_json::to_string_pretty(&manifest)? + "\n";
-    fs::write(partial.path().join(MANIFEST), text)
-        .with_context(|| format!("cannot write {}", args.output.join(MANIFEST).display()))?;
-    partial
-        .finish(&args.output)
-        .with_context(|| format!("cannot write {}", args.output.display()))?;
-    report(&args.output, &program, &package, quality, start)
+    // Errors name the place that was asked for.
+    let made = write(partial.path()).map_err(|error| match error.downcast() {
+        Ok(error) => baton_coreml::Error::moved(error, partial.path(), output).into(),
+        Err(error) => error,
+    })?;
+    partial.finish(output).with_context(|| format!("cannot write {}", output.display()))?;
+    Ok(made)
 }
 
 /// A folder that becomes the output, with the permissions that a folder made at once would have.

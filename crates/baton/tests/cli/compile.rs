@@ -78,3 +78,77 @@ fn a_model_that_cannot_be_compiled_leaves_nothing_behind() {
     let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
     assert!(left.iter().all(|name| !name.to_string_lossy().contains("compile")), "{left:?}");
 }
+
+/// A package that coremltools made of PyTorch.
+fn package(name: &str) -> String {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../coreml/tests/golden");
+    golden.join(format!("{name}.mlpackage")).to_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_package_is_rewritten_by_passes_and_says_what_each_changed() {
+    let home = Home::new();
+    let compile = |package: &str, name: &str, more: &[&str]| {
+        let path = home.path(name);
+        let args = [&["compile", package, "-o", path.to_str().unwrap()], more].concat();
+        (home.run(&args), path)
+    };
+    let (said, folder) = compile(&package("block"), "one", &["--passes", "pow_to_mul"]);
+    let said = said.ok();
+    assert!(said.contains("pow_to_mul: 2 changes") && said.contains("main/"), "{said}");
+    let kinds = |path: &Path, kind: &str| {
+        let package = Package::open(path).unwrap();
+        let functions = package.model.program.functions.values();
+        functions.flat_map(|f| &f.body.ops).filter(|op| op.kind == kind).count()
+    };
+    let path = folder.join("block.mlpackage");
+    assert_eq!((kinds(&path, "pow"), kinds(&path, "linear")), (0, 5));
+    // All of the default.
+    let (said, folder) = compile(&package("decoder"), "all", &["--head-piece", "64"]);
+    let said = said.ok();
+    for text in ["merge_kv_states: 1 change", "4 states are 2", "split_head: 1 change", "left: "] {
+        assert!(said.contains(text), "{said}");
+    }
+    let path = folder.join("decoder.mlpackage");
+    assert_eq!((kinds(&path, "linear"), kinds(&path, "conv")), (0, 14 + 2));
+    // What is there is left alone, and what cannot be rewritten is said.
+    compile(&package("block"), "all", &[]).0.failed(1, "exists already");
+    compile(&package("block"), "x", &["--passes", "magic"]).0.failed(2, "no such pass");
+    compile(&package("block"), "x", &["--bits", "4"]).0.failed(2, "is a package already");
+    compile(&home.model(), "x", &["--passes", "pow_to_mul"]).0.failed(2, "is a model");
+    compile(&home.model(), "x", &["--chunk-mb", "5"]).0.failed(2, "--chunk-mb is for packages");
+    compile("none.mlpackage", "x", &[]).0.failed(1, "Manifest.json");
+    home.run(&["compile", "--passes", "pow_to_mul"]).failed(2, "name the package");
+    assert!(!home.path("x").exists());
+    let list = home.run(&["compile", "--passes", "help"]).ok();
+    assert_eq!(list.lines().count(), 12, "{list}");
+    assert!(list.contains("reshape_mlp_8x8") && list.contains("only if named"), "{list}");
+}
+
+#[test]
+fn a_report_says_what_would_run_where_and_fails_if_asked_to() {
+    let home = Home::new();
+    let block = package("block");
+    let page = home.path("report.html");
+    let said = home.run(&["report", &block, "--html", page.to_str().unwrap()]).ok();
+    for text in ["nothing was measured", "Neural Engine", "pow_to_mul", "SqueezeBits"] {
+        assert!(said.contains(text), "{text} in {said}");
+    }
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.starts_with("<!DOCTYPE html>") && page.contains("<svg"));
+    let json: Value = serde_json::from_str(&home.run(&["report", &block, "--json"]).ok()).unwrap();
+    let share = json["least_flops_share"].as_f64().unwrap();
+    assert!(share > 0.5 && share < 1.0, "{json}");
+    home.run(&["report", &block, "--fail-below", "0.5"]).ok();
+    let failed = home.run(&["report", &block, "--fail-below", "1"]);
+    assert_eq!(failed.code, Some(1));
+    assert!(failed.stderr.contains("less than 100.0 %"), "{failed:?}");
+    home.run(&["report", &block, "--fail-below", "80"]).failed(2, "from 0 to 1");
+    home.run(&["report", "none.mlpackage"]).failed(1, "is no Core ML package");
+    // The folder that a model was compiled into.
+    let out = home.path("out");
+    let out = out.to_str().unwrap();
+    home.run(&["compile", &home.model(), "-o", out, "-c", "64", "--no-quality"]).ok();
+    let said = home.run(&["report", out]).ok();
+    assert!(said.contains("decode: ") && said.contains("prefill_64_h0: "), "{said}");
+}

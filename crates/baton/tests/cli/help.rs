@@ -2,7 +2,7 @@
 
 use crate::program::Home;
 
-const COMMANDS: [&str; 14] = [
+const COMMANDS: [&str; 15] = [
     "run",
     "serve",
     "embed",
@@ -15,6 +15,7 @@ const COMMANDS: [&str; 14] = [
     "tune",
     "prefill-server",
     "compile",
+    "report",
     "doctor",
     "completions",
 ];

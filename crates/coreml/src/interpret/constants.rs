@@ -34,6 +34,12 @@ impl Constant {
         Arc::new(Constant { ty, content, tensor: OnceLock::new(), matrix: OnceLock::new() })
     }
 
+    /// A constant whose elements lie in a program; none if it is no tensor.
+    pub fn of(value: &Value) -> Option<Arc<Constant>> {
+        let elements = value.elements()?.clone();
+        Some(Constant::new(value.ty.tensor()?.clone(), Content::Elements(elements)))
+    }
+
     /// Its shape.
     pub fn shape(&self) -> &[usize] {
         &self.ty.shape

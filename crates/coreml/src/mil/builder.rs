@@ -1,6 +1,6 @@
 //! Making a function operation by operation, with every type inferred.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::infer::{Operand, infer};
 use super::program::{Binding, Block, Function, NAME, Named, OPSET, Op, VAL};
@@ -213,6 +213,118 @@ impl FunctionBuilder {
             ..Op::default()
         });
         Ok(vars)
+    }
+
+    /// Keeps a name from being given to anything new.
+    pub(crate) fn reserve(&mut self, name: &str) {
+        self.names.entry(name.to_owned()).or_default();
+    }
+
+    /// An operation of another function, whose operands `find` knows by the names they have there. Its
+    /// results keep their names if those are `kept`, which nothing else may be called then.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the operands do not fit.
+    pub(crate) fn adopt(
+        &mut self,
+        op: &Op,
+        kept: bool,
+        find: &dyn Fn(&str) -> Option<Var>,
+    ) -> Result<Vec<Var>> {
+        let mut inputs: BTreeMap<String, Vec<Binding>> = BTreeMap::new();
+        let mut types: HashMap<&str, Vec<TensorType>> = HashMap::new();
+        for (parameter, bindings) in &op.inputs {
+            for binding in bindings {
+                let (binding, ty) = match binding {
+                    Binding::Value(value) => (binding.clone(), value.ty.tensor().cloned()),
+                    Binding::Name(name) => {
+                        let var = find(name);
+                        let var = var.ok_or_else(|| {
+                            invalid(&op.kind, op.name(), format!("there is no {name:?}"))
+                        })?;
+                        (Binding::Name(var.name), Some(var.ty))
+                    }
+                };
+                let ty =
+                    ty.ok_or_else(|| invalid(&op.kind, op.name(), "a constant of no tensor"))?;
+                inputs.entry(parameter.clone()).or_default().push(binding);
+                types.entry(parameter).or_default().push(ty);
+            }
+        }
+        let results = match op.constant() {
+            Some(value) => vec![value.ty.tensor().cloned()],
+            None => {
+                let lookup = |wanted: &str| -> Option<Vec<Operand<'_>>> {
+                    let operand = |(binding, ty): (_, &TensorType)| Operand {
+                        ty: ty.clone(),
+                        value: self.value_of(binding),
+                    };
+                    Some(inputs.get(wanted)?.iter().zip(&types[wanted]).map(operand).collect())
+                };
+                let found = infer(&op.kind, &lookup);
+                let found = found.map_err(|text| invalid(&op.kind, op.name(), text))?;
+                found.into_iter().map(Some).collect()
+            }
+        };
+        let mut op = Op { inputs, ..op.clone() };
+        let mut vars = Vec::new();
+        for (output, ty) in op.outputs.iter_mut().zip(results) {
+            let ty = ty.ok_or_else(|| invalid(&op.kind, &output.name, "it is no tensor"))?;
+            if !kept {
+                output.name = self.unique(&output.name);
+            }
+            output.ty = Type::Tensor(ty.clone());
+            vars.push(Var { name: output.name.clone(), ty });
+        }
+        if let (false, [var]) = (kept, &vars[..]) {
+            op.attributes.insert(NAME.into(), Value::string(&var.name));
+        }
+        if let (Some(value), [var]) = (op.constant(), &vars[..]) {
+            self.names.insert(var.name.clone(), Some(value.clone()));
+            self.constants.entry(value.to_string()).or_insert_with(|| var.clone());
+        }
+        self.ops.push(op);
+        Ok(vars)
+    }
+
+    /// Calls a result something else, which must be reserved or new.
+    pub(crate) fn rename(&mut self, var: &Var, name: &str) -> Var {
+        for op in self.ops.iter_mut().rev() {
+            for binding in op.inputs.values_mut().flatten() {
+                if matches!(binding, Binding::Name(operand) if *operand == var.name) {
+                    *binding = Binding::Name(name.to_owned());
+                }
+            }
+            if let Some(output) = op.outputs.iter_mut().find(|output| output.name == var.name) {
+                output.name = name.to_owned();
+                if op.outputs.len() == 1 {
+                    op.attributes.insert(NAME.into(), Value::string(name));
+                }
+                break;
+            }
+        }
+        let value = self.names.remove(&var.name).flatten();
+        self.names.insert(name.to_owned(), value);
+        Var { name: name.to_owned(), ty: var.ty.clone() }
+    }
+
+    /// The value of what is constant.
+    pub(crate) fn value(&self, var: &Var) -> Option<&Value> {
+        self.names.get(&var.name).and_then(Option::as_ref)
+    }
+
+    /// The result of that name.
+    pub(crate) fn find(&self, name: &str) -> Option<Var> {
+        let mut outputs = self.ops.iter().rev().flat_map(|op| &op.outputs);
+        let output = outputs.find(|output| output.name == name)?;
+        Some(Var { name: name.to_owned(), ty: output.ty.tensor()?.clone() })
+    }
+
+    fn value_of<'a>(&'a self, binding: &'a Binding) -> Option<&'a Value> {
+        match binding {
+            Binding::Value(value) => Some(value),
+            Binding::Name(name) => self.names.get(name).and_then(Option::as_ref),
+        }
     }
 
     /// The function that yields `outputs`.

@@ -121,6 +121,16 @@ impl Op {
     }
 }
 
+impl Binding {
+    /// The name, unless it is a constant in place.
+    pub fn name(&self) -> Option<&str> {
+        match self {
+            Binding::Name(name) => Some(name),
+            Binding::Value(_) => None,
+        }
+    }
+}
+
 impl Function {
     /// The inputs that are tensors, with their types.
     pub fn tensor_inputs(&self) -> impl Iterator<Item = (&str, &TensorType)> {
@@ -155,6 +165,34 @@ impl Program {
             collect_blobs(&function.body, &mut found);
         }
         found
+    }
+
+    /// Every constant that lies in a weight file, with its type.
+    pub(crate) fn blobs_mut(&mut self) -> Vec<(&mut Value, TensorType)> {
+        let mut found = Vec::new();
+        for function in self.functions.values_mut() {
+            collect_blobs_mut(&mut function.body, &mut found);
+        }
+        found
+    }
+}
+
+fn collect_blobs_mut<'a>(block: &'a mut Block, found: &mut Vec<(&'a mut Value, TensorType)>) {
+    for op in &mut block.ops {
+        let bindings = op.inputs.values_mut().flatten().filter_map(|binding| match binding {
+            Binding::Value(value) => Some(value),
+            Binding::Name(_) => None,
+        });
+        let constant = op.attributes.get_mut(VAL).filter(|_| op.kind == "const");
+        for value in bindings.chain(constant) {
+            if let (Data::Blob(_), Type::Tensor(ty)) = (&value.data, &value.ty) {
+                let ty = ty.clone();
+                found.push((value, ty));
+            }
+        }
+        for block in &mut op.blocks {
+            collect_blobs_mut(block, found);
+        }
     }
 }
 

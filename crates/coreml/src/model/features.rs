@@ -132,6 +132,22 @@ impl Feature {
         Feature { name: name.to_owned(), text, kind, optional: false, unknown }
     }
 
+    /// Whether both are tensors, or states, of one name, type and shape.
+    pub(super) fn is_same(&self, other: &Feature) -> bool {
+        let arrays = match (&self.kind, &other.kind) {
+            (FeatureKind::Array(a), FeatureKind::Array(b)) => (a, b),
+            (FeatureKind::State(a), FeatureKind::State(b)) => (a, b),
+            _ => return false,
+        };
+        let (a, b) = arrays;
+        // A scalar may be described without a dimension.
+        let shape = |array: &Array| match array.shape.is_empty() {
+            true => vec![1],
+            false => array.shape.clone(),
+        };
+        self.name == other.name && a.dtype == b.dtype && shape(a) == shape(b)
+    }
+
     pub(super) fn read(field: &Field<'_>) -> Result<Feature> {
         let mut feature = Feature::new("", FeatureKind::Other(Vec::new()));
         let mut reader = field.message("FeatureDescription")?;

@@ -235,7 +235,87 @@ def stateful():
     save("stateful", model, [{"x": half(2, 4)} for _ in range(3)])
 
 
+class Layer(torch.nn.Module):
+    """A layer that writes its keys and values into caches, with attention as products."""
+
+    WIDTH, HEADS, GROUPS, DIM, PLACES = 32, 4, 2, 12, 20
+
+    def __init__(self):
+        super().__init__()
+        w, dim = self.WIDTH, self.DIM
+        self.before, self.after = Norm(w), Norm(w)
+        self.q = torch.nn.Linear(w, self.HEADS * dim)
+        self.k, self.v = (torch.nn.Linear(w, self.GROUPS * dim) for _ in range(2))
+        self.out = torch.nn.Linear(self.HEADS * dim, w, bias=False)
+        self.gate, self.up, self.down = (torch.nn.Linear(a, b, bias=False) for a, b in ((w, 48), (w, 48), (48, w)))
+
+    def rotated(self, x, cos, sin):
+        a, b = x.chunk(2, -1)
+        return x * cos + torch.cat((-b, a), -1) * sin
+
+    def forward(self, x, place, mask, cos, sin, keys, values):
+        tokens = x.shape[1]
+        inner = self.before(x)
+        heads = lambda t, n: t.view(1, tokens, n, self.DIM).transpose(1, 2)
+        q, k = heads(self.q(inner), self.HEADS), heads(self.k(inner), self.GROUPS)
+        q, k = self.rotated(q, cos, sin), self.rotated(k, cos, sin)
+        # The new ones at their places, the others as they were.
+        for cache, new in ((keys, k), (values, heads(self.v(inner), self.GROUPS))):
+            cache.mul_(1 - place.sum(-1, keepdim=True))
+            cache.add_(place @ new)
+        repeated = lambda t: t.repeat_interleave(self.HEADS // self.GROUPS, 1)
+        scores = q @ repeated(keys).transpose(2, 3) / self.DIM**0.5 + mask
+        mixed = torch.softmax(scores, -1) @ repeated(values)
+        x = x + self.out(mixed.transpose(1, 2).reshape(1, tokens, -1))
+        inner = self.after(x)
+        return x + self.down(torch.nn.functional.silu(self.gate(inner)) * self.up(inner))
+
+
+class Decoder(torch.nn.Module):
+    """Two layers with four states, and a head."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList([Layer(), Layer()])
+        self.norm, self.head = Norm(Layer.WIDTH), torch.nn.Linear(Layer.WIDTH, 100, bias=False)
+        for name in ("k_0", "v_0", "k_1", "v_1"):
+            self.register_buffer(name, torch.zeros(1, Layer.GROUPS, Layer.PLACES, Layer.DIM))
+
+    def forward(self, x, place, mask, cos, sin):
+        for i, layer in enumerate(self.layers):
+            x = layer(x, place, mask, cos, sin, getattr(self, f"k_{i}"), getattr(self, f"v_{i}"))
+        return self.head(self.norm(x))
+
+
+def decoder():
+    """A decoder of PyTorch with a cache, called for three tokens at a time."""
+    torch.manual_seed(4)
+    module, tokens, fp16 = Decoder().eval(), 3, np.float16
+    calls = []
+    for call in range(3):
+        at = np.arange(tokens) + call * tokens
+        place = np.zeros((1, 1, Layer.PLACES, tokens), fp16)
+        place[0, 0, at, np.arange(tokens)] = 1
+        mask = np.where(np.arange(Layer.PLACES)[None] <= at[:, None], 0, -1e4).astype(fp16)[None, None]
+        angles = at[:, None] / 100 ** (np.arange(Layer.DIM) % (Layer.DIM // 2) / Layer.DIM)
+        tables = [f(angles).astype(fp16)[None, None] for f in (np.cos, np.sin)]
+        calls.append(dict(zip(("x", "place", "mask", "cos", "sin"), (half(1, tokens, 32), place, mask, *tables))))
+    example = tuple(torch.from_numpy(value).float() for value in calls[0].values())
+    with torch.no_grad():
+        traced = torch.jit.trace(module, example)
+    inputs = [ct.TensorType(name, value.shape, dtype=fp16) for name, value in calls[0].items()]
+    states = [ct.StateType(ct.TensorType(shape=(1, Layer.GROUPS, Layer.PLACES, Layer.DIM), dtype=fp16), name=name)
+              for name in ("k_0", "v_0", "k_1", "v_1")]
+    model = ct.convert(traced, inputs=inputs, outputs=[ct.TensorType("y", dtype=fp16)], states=states,
+                       minimum_deployment_target=TARGET, skip_model_load=True)
+    for name in ("k_0", "v_0", "k_1", "v_1"):
+        getattr(module, name).zero_()
+    with torch.no_grad():
+        expected = [module(*(torch.from_numpy(value).float() for value in call.values())).numpy() for call in calls]
+    save("decoder", model, calls, expected)
+
+
 if __name__ == "__main__":
-    made = {f.__name__: f for f in (operations, quantized, block, stateful)}
+    made = {f.__name__: f for f in (operations, quantized, block, stateful, decoder)}
     for name in sys.argv[1:] or made:
         made[name]()

@@ -1,0 +1,135 @@
+//! `baton report`: where the operations of a Core ML package would run, and why.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use baton_coreml::Package;
+use baton_coreml::report::{FunctionReport, NOTE, Report, Warning};
+
+use crate::failure::hinted;
+use crate::format;
+
+/// Shown below the help.
+pub const EXAMPLES: &str = "\
+Examples:
+  baton report smollm2-ane                    a package that baton compile has made
+  baton report Model.mlpackage                or one of anybody
+  baton report Model.mlpackage --html r.html  a page with a picture of a layer, coloured by unit
+  baton report Model.mlpackage --json | jq .least_flops_share
+  baton report Model.mlpackage --fail-below 0.8  for scripts: fails if less is on the Neural Engine
+
+What is said is predicted from rules that others have published, each named with its source; nothing is
+measured, and chips and systems differ.";
+
+/// The package in a folder that `baton compile` made of a model.
+const PACKAGE: &str = "model.mlpackage";
+
+/// Arguments of `baton report`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The package, or the folder that baton compile made
+    #[arg(value_name = "PACKAGE")]
+    package: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Write a page to this file
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Fail if a function has a smaller share of its floating-point operations on the Neural Engine
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    fail_below: Option<f64>,
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let found = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
+    found.ok_or_else(|| "a share is a number from 0 to 1".to_owned())
+}
+
+/// Prints it.
+///
+/// # Errors
+/// If the package cannot be read or the page not be written, or too little is on the Neural Engine.
+pub fn execute(args: &Args) -> anyhow::Result<()> {
+    let inside = args.package.join(PACKAGE);
+    let path: &Path = if inside.is_dir() { &inside } else { &args.package };
+    if !path.join("Manifest.json").is_file() {
+        let shown = args.package.display();
+        let hint = "name a folder X.mlpackage; baton compile makes one of a model";
+        return Err(hinted(format!("{shown} is no Core ML package"), hint));
+    }
+    let report = Report::of(&Package::open(path)?);
+    if let Some(file) = &args.html {
+        let title = format!("Where {} would run", args.package.display());
+        fs::write(file, report.to_html(&title))
+            .with_context(|| format!("cannot write {}", file.display()))?;
+    }
+    let mut out = io::stdout().lock();
+    if args.json {
+        writeln!(out, "{}", serde_json::to_string_pretty(&report.to_json())?)?;
+    } else {
+        print(&mut out, &report)?;
+    }
+    out.flush()?;
+    let found = report.least_share();
+    match args.fail_below {
+        Some(wanted) if found < wanted => {
+            let (found, wanted) = (percent(found), percent(wanted));
+            let text = format!(
+                "a function has {found} of its operations on the Neural Engine, less than {wanted}"
+            );
+            Err(hinted(text, "its warnings name the rules, and what to do"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", 100.0 * share)
+}
+
+fn print(out: &mut impl Write, report: &Report) -> io::Result<()> {
+    writeln!(out, "{NOTE}")?;
+    warnings(out, &report.warnings)?;
+    report.functions.iter().try_for_each(|function| print_function(out, function))
+}
+
+fn print_function(out: &mut impl Write, function: &FunctionReport) -> io::Result<()> {
+    let (flops, bytes) = function.share();
+    writeln!(
+        out,
+        "\n{}: on the Neural Engine {} of the floating-point operations, {} of the bytes",
+        format::harmless(&function.name),
+        percent(flops),
+        percent(bytes)
+    )?;
+    let total = function.total();
+    let titles = ["OPERATION", "", "UNIT", "FLOPS", "BYTES", "WHY"].map(str::to_owned);
+    let rows = function.rows().into_iter().map(|row| {
+        let (flops, bytes) = row.cost.share_of(total);
+        [
+            row.kind.clone(),
+            row.count.to_string(),
+            row.unit.name().to_owned(),
+            percent(flops),
+            percent(bytes),
+            row.reason().to_owned(),
+        ]
+    });
+    let rows: Vec<_> = [titles].into_iter().chain(rows).collect();
+    for line in format::table(&rows) {
+        writeln!(out, "  {line}")?;
+    }
+    warnings(out, &function.warnings)
+}
+
+fn warnings(out: &mut impl Write, warnings: &[Warning]) -> io::Result<()> {
+    for Warning { rule, text, count } in warnings {
+        let more = if *count > 1 { format!(" and {} more", count - 1) } else { String::new() };
+        writeln!(out, "  {} ({}{more}): {}", rule.name, format::harmless(text), rule.reason)?;
+        writeln!(out, "    {}; source: {}", rule.instead, rule.source)?;
+    }
+    Ok(())
+}
