@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use baton_coreml::interpret::{Interpreter, Precision, States, Tensor, Values};
-use baton_coreml::lower::{Lowering, MilLowering, Palette};
+use baton_coreml::lower::{Chunks, Form, Integer, Lowering, MilLowering, Palette};
 use baton_coreml::mil::{DataType, Function};
 use baton_coreml::passes::{Draft, Options, PASSES};
 use baton_coreml::testing::example;
@@ -33,31 +33,41 @@ fn main() -> Outcome<()> {
     let model = example(&mut writer.weights)?;
     writer.finish(&model)?;
     write_runs(&path, &pool)?;
-    // Weights in half precision, and palettized in a few ways.
+    // Weights in half precision, and quantized in a few ways.
     let palettes = [(8, 0), (4, 4), (6, 16), (3, 8), (2, 4), (1, 1)];
-    let palettes = palettes.map(|(bits, group)| Some(Palette { bits, group }));
-    let plain = MODELS.map(|name| (name, None));
-    for (name, palette) in plain.into_iter().chain(palettes.map(|palette| ("llama", palette))) {
+    let palettes = palettes.map(|(bits, group)| Form::Palette(Palette { bits, group }));
+    let integers = [(8, 0), (4, 0), (4, 32), (8, 16)];
+    let integers = integers.map(|(bits, block)| Form::Integer(Integer { bits, block }));
+    let quantized = palettes.into_iter().chain(integers).map(|form| ("llama", form));
+    // A file whose own blocks are taken over.
+    let own = Form::Integer(Integer { bits: 4, block: 32 });
+    let plain = MODELS.map(|name| (name, Form::Half)).into_iter();
+    for (name, form) in plain.chain(quantized).chain([("llama-mlx", own)]) {
         let golden =
             goldens().into_iter().find(|golden| golden.name.starts_with(&format!("{name},")));
         let golden = golden.ok_or("no such checkpoint")?;
         let model = Model::open(&golden.path)?;
         let (graph, weights) = model.build(&BuildOptions { context: CONTEXT })?;
         let sample = &golden.ids[..golden.ids.len().min(CONTEXT)];
+        let seen = calibrate(&graph, &weights, sample, sample.len())?;
         let lowering = MilLowering {
             prefill: vec![(8, 0), (8, 16), (1, 16)],
             decode: Some(CONTEXT),
             head_piece: 100,
-            palette,
-            ranges: calibrate(&graph, &weights, sample, &pool)?,
+            forms: form.into(),
+            ranges: seen.ranges,
+            energies: seen.energies,
             ..MilLowering::default()
         };
-        let bits = palette.map_or(String::new(), |palette| format!("-lut{}", palette.bits));
-        let path = folder.join(format!("{name}{bits}.mlpackage"));
-        let mut writer = PackageWriter::create(&path)?;
-        let model = lowering.lower(&graph, &weights, &mut writer.weights)?;
-        writer.finish(&model)?;
-        write_runs(&path, &pool)?;
+        // One is cut into its layers and a head.
+        let chunks = if name == "gemma3" { Chunks::Count(2) } else { Chunks::Whole };
+        for (i, part) in lowering.parts(&graph, chunks)?.iter().enumerate() {
+            let path = folder.join(format!("{name}-{form}-{i}.mlpackage"));
+            let mut writer = PackageWriter::create(&path)?;
+            let model = lowering.lower_part(&graph, &weights, part, &mut writer.weights)?;
+            writer.finish(&model)?;
+            write_runs(&path, &pool)?;
+        }
     }
     for name in ["block", "decoder", "stateful", "quantized"] {
         rewrite(name, &folder, &pool)?;

@@ -3,19 +3,11 @@
 //! Half precision ends at 65504, and a square does from 256 on. Which values come near that is a matter
 //! of the model's training and cannot be seen in its shape.
 
-use std::collections::HashMap;
-use std::sync::Arc;
-
-use baton_cpu::Pool;
-use baton_graph::{Graph, Lookup, Op};
+use baton_graph::reference::observed;
+use baton_graph::{ExecError, Graph, Logits, Lookup, Node, Op};
 use baton_weights::Weights;
 
-use crate::Result;
-use crate::blob::{Blobs, in_memory};
-use crate::host::Host;
-use crate::interpret::{Interpreter, Precision, States, Tensor};
-use crate::lower::{Lowering, MilLowering, NORM_DEFAULT, Ranges, label, prefill_name};
-use crate::package::Package;
+use crate::lower::{Energies, Ranges};
 
 /// Tokens of a sample.
 const SAMPLE: usize = 64;
@@ -35,73 +27,92 @@ pub(crate) fn sample(graph: &Graph) -> Vec<u32> {
     first.chain(spread).map(|token| token as u32).collect()
 }
 
-/// The largest magnitudes of `graph`'s values over `tokens`, in single precision.
+/// What a model is seen to do over a text.
+#[derive(Clone, Debug)]
+pub struct Calibration {
+    /// How large its values get.
+    pub ranges: Ranges,
+    /// How large the inputs of its products are.
+    pub energies: Energies,
+    /// What it answers, a row for each token.
+    pub logits: Logits,
+}
+
+/// Runs `graph` over `tokens` in single precision, by the reference, which reads weights as they lie in
+/// their file: no more memory is needed than for the values of a few nodes and the logits. Energies are
+/// those of the first `seen` tokens, so that the others can show what is chosen by them.
 ///
 /// # Errors
-/// If the graph cannot be lowered or run.
+/// If the graph cannot be run, or a weight is missing.
 pub fn calibrate(
     graph: &Graph,
     weights: &Weights,
     tokens: &[u32],
-    pool: &Arc<Pool>,
-) -> Result<Ranges> {
-    let columns = tokens.len();
-    let lowering = MilLowering { prefill: vec![(columns, 0)], ..MilLowering::default() };
-    let mut blobs = in_memory();
-    let model = lowering.lower(graph, weights, &mut blobs)?;
-    let package = Package::new(model, Some(Blobs::from_bytes(blobs.finish()?.into_inner())?))?;
-    let interpreter = Interpreter::new(&package, Precision::F32, pool.clone())?;
-    let host = Host::new(graph, weights, 1.0)?;
-    let mut largest: HashMap<String, f32> = HashMap::new();
-    let mut observe = |_: &str, name: &str, tensor: &Tensor| {
-        let values = tensor.as_floats().unwrap_or(&[]);
-        let most = values.iter().fold(0f32, |most, value| most.max(value.abs()));
-        let held = largest.entry(name.to_owned()).or_default();
-        *held = held.max(most);
-    };
-    let inputs = host.inputs(tokens, 0, columns, 0);
-    let mut residual = inputs
-        .iter()
-        .filter(|(name, _)| name.starts_with("embedded"))
-        .filter_map(|(_, tensor)| tensor.as_floats())
-        .flatten()
-        .fold(0f32, |most, value| most.max(value.abs()));
-    let inputs: Vec<(&str, Tensor)> =
-        inputs.iter().map(|(name, tensor)| (name.as_str(), tensor.clone())).collect();
-    let mut states = States::default();
-    interpreter.run_observed(&prefill_name(columns, 0), &inputs, &mut states, &mut observe)?;
-    let mut ranges = Ranges::default();
-    for node in graph.nodes() {
-        let label = label(&node.name);
-        match node.op {
-            Op::RmsNorm(_) => {
-                if let Some(square) = largest.get(&format!("{label}_square")) {
-                    ranges.norms.insert(node.name.clone(), square.sqrt() / NORM_DEFAULT);
+    seen: usize,
+) -> Result<Calibration, ExecError> {
+    let (mut ranges, mut energies) = (Ranges::default(), Energies::new());
+    let mut residual = 0f32;
+    let mut observe = |node: &Node, operands: &[&[f32]], result: &[f32]| match &node.op {
+        Op::RmsNorm(_) => {
+            ranges.norms.insert(node.name.clone(), largest(operands[0]));
+        }
+        Op::Add | Op::Embedding { .. } => residual = residual.max(largest(result)),
+        Op::Linear(linear) => {
+            let features = graph.ty(node.inputs[0]).features();
+            let rows = operands[0].len().min(seen * features);
+            let energy = mean_squares(&operands[0][..rows], features);
+            for part in &linear.parts {
+                let name = &graph.weights()[part.weight.index()].name;
+                match energies.get_mut(name) {
+                    Some(held) => held.iter_mut().zip(&energy).for_each(|(held, e)| *held += e),
+                    None => drop(energies.insert(name.clone(), energy.clone())),
+                }
+                // What was read stays in the file.
+                if let Ok(tensor) = weights.tensor(name) {
+                    tensor.release();
                 }
             }
-            Op::Add => residual = residual.max(largest.get(&label).copied().unwrap_or(0.0)),
-            _ => {}
         }
-    }
-    // The norm behind the last layer is in the head, which was not run.
-    for node in graph.nodes() {
-        if let Op::RmsNorm(_) = node.op {
-            ranges.norms.entry(node.name.clone()).or_insert(residual);
-        }
-    }
+        _ => {}
+    };
+    let logits = observed(graph, weights, tokens, &mut observe)?;
     ranges.residual = Some(residual);
-    Ok(ranges)
+    Ok(Calibration { ranges, energies, logits })
+}
+
+fn largest(values: &[f32]) -> f32 {
+    values.iter().fold(0f32, |most, value| most.max(value.abs()))
+}
+
+/// The mean square of each column of rows of `features`.
+fn mean_squares(values: &[f32], features: usize) -> Vec<f32> {
+    let mut sums = vec![0f32; features];
+    for row in values.chunks_exact(features.max(1)) {
+        sums.iter_mut().zip(row).for_each(|(sum, value)| *sum += value * value);
+    }
+    let rows = (values.len() / features.max(1)).max(1) as f32;
+    sums.iter_mut().for_each(|sum| *sum /= rows);
+    sums
 }
 
 #[cfg(test)]
 mod tests {
-    use baton_cpu::Isa;
+    use std::sync::Arc;
+
+    use baton_cpu::{Isa, Pool};
     use baton_graph::testing::{Tiny, random_weights};
-    use baton_graph::{Limits, Unit, reference};
+    use baton_graph::{Limits, Unit};
     use baton_weights::{Tensor as WeightTensor, Weight};
 
     use super::*;
     use crate::CoreMl;
+    use crate::interpret::Precision;
+
+    #[test]
+    fn energies_are_mean_squares_of_columns() {
+        assert_eq!(mean_squares(&[1.0, 2.0, 3.0, -4.0], 2), [5.0, 10.0]);
+        assert_eq!(mean_squares(&[], 2), [0.0; 2]);
+    }
 
     #[test]
     fn a_model_whose_values_leave_half_precision_is_kept_within() {
@@ -118,10 +129,16 @@ mod tests {
         }
         let tokens: Vec<u32> = (0..40).map(|i| i * 7 % 97).collect();
         let pool = Arc::new(Pool::new(1, Isa::detect()).unwrap());
-        let ranges = calibrate(&graph, &weights, &tokens, &pool).unwrap();
+        let Calibration { ranges, energies, logits: expected } =
+            calibrate(&graph, &weights, &tokens, tokens.len()).unwrap();
         assert!(ranges.residual.unwrap() > 65_504.0, "{ranges:?}");
         assert_eq!(ranges.norms.len(), 3 * tiny.layers + 1);
-        let expected = reference::logits(&graph, &weights, &tokens).unwrap();
+        // A number for each input of each of a layer's seven matrices, and of the head's.
+        assert_eq!(energies.len(), 7 * tiny.layers + 1);
+        for (name, energy) in &energies {
+            let cols = weights.tensor(name).unwrap().cols();
+            assert!(energy.len() == cols && energy.iter().all(|&e| e > 0.0), "{name}: {energy:?}");
+        }
         let limits = Limits { context: 64, kv_tokens: 64, batch_tokens: 64 };
         let batch = baton_graph::Batch::one(baton_graph::SeqId(0), tokens, baton_graph::Rows::All);
         let unit = CoreMl::new(pool).with_precision(Precision::F16);

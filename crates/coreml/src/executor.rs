@@ -1,5 +1,7 @@
 //! A package as an executor: its functions called one after the other, its cache kept beside them.
 
+mod roles;
+
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -8,10 +10,12 @@ use baton_graph::{
 };
 use baton_weights::Weights;
 use half::f16;
+use half::slice::HalfFloatSliceExt;
 
+use self::roles::Roles;
 use crate::host::Host;
-use crate::interpret::{Interpreter, States, Tensor};
-use crate::lower::{EMBEDDING_FACTOR, HEAD, prefill_name};
+use crate::interpret::{Extreme, Interpreter, States, Tensor};
+use crate::lower::{HEAD, INCOMING, prefill_name};
 use crate::package::Package;
 use crate::unit::NAME;
 use crate::{Error, Result};
@@ -19,13 +23,24 @@ use crate::{Error, Result};
 /// Positions of a page: with one a sequence never shares a part of it.
 const PAGE: usize = 1;
 
-/// Runs the prefill functions and the head of a package.
+/// Names of inputs and outputs: see [`MilLowering`](crate::lower::MilLowering).
+const PAST_KEYS: &str = "past_keys";
+const PAST_VALUES: &str = "past_values";
+const KEYS: &str = "keys";
+const VALUES: &str = "values";
+const HIDDEN_STATE: &str = "hidden";
+
+/// Runs the prefill functions and the head of a package, or of all packages of a model in chunks.
 #[derive(Debug)]
 pub struct PackageExecutor {
     graph: Graph,
     host: Host,
-    interpreter: Interpreter,
-    /// New tokens and history of each prefill function.
+    packages: Vec<Interpreter>,
+    /// The packages of layers, in their order, with the layers of each.
+    chunks: Vec<(usize, Range<usize>)>,
+    /// The packages of the head, in the order of the vocabulary.
+    heads: Vec<usize>,
+    /// New tokens and history of each prefill function, which all chunks have.
     functions: Vec<(usize, usize)>,
     head_rows: usize,
     limits: Limits,
@@ -36,24 +51,19 @@ pub struct PackageExecutor {
 }
 
 impl PackageExecutor {
-    /// The executor of a package that was made of `graph`.
+    /// The executor of packages that were made of `graph`, each with the interpreter that runs it, in the
+    /// order of [`Lowering::parts`](crate::lower::Lowering::parts).
     ///
     /// # Errors
-    /// If the package has no functions for contexts as long as the limits say.
+    /// If they are not all of the graph, or have no functions for contexts as long as the limits say.
     pub fn new(
         graph: &Graph,
         weights: &Weights,
-        package: &Package,
-        interpreter: Interpreter,
+        packages: Vec<(&Package, Interpreter)>,
         limits: Limits,
     ) -> Result<PackageExecutor> {
-        let parse = |name: &str| {
-            let (tokens, history) = name.strip_prefix("prefill_")?.split_once("_h")?;
-            Some((tokens.parse().ok()?, history.parse().ok()?))
-        };
-        let program = &package.model.program;
-        let functions: Vec<(usize, usize)> =
-            program.functions.keys().filter_map(|name| parse(name)).filter(|f| f.0 > 0).collect();
+        let of_packages = packages.iter().map(|(package, _)| *package);
+        let Roles { chunks, heads, functions, head_rows, factor } = Roles::of(of_packages)?;
         let longest = functions.iter().map(|(_, history)| *history).max();
         let starts = functions.iter().any(|(_, history)| *history == 0);
         if !starts || longest.is_none_or(|longest| longest + 1 < limits.context) {
@@ -62,29 +72,31 @@ impl PackageExecutor {
                 instead: "use a shorter one, or compile functions for longer histories".into(),
             });
         }
-        let head = program.functions.get(HEAD);
-        let head_rows = head
-            .and_then(|head| head.tensor_inputs().next())
-            .and_then(|(_, ty)| ty.shape.last().copied())
-            .filter(|&rows| rows > 0)
-            .ok_or_else(|| Error::malformed(format!("it has no function {HEAD:?}")))?;
-        let factor = package.model.metadata.user.get(EMBEDDING_FACTOR);
-        let factor = factor.map_or(Ok(1.0), |text| text.parse());
-        let factor =
-            factor.map_err(|_| Error::malformed(format!("{EMBEDDING_FACTOR} is no number")))?;
         let host = Host::new(graph, weights, factor)?;
+        let layers = chunks.last().map_or(0, |(_, layers)| layers.end);
+        if host.anatomy.cache.is_some_and(|[expected, ..]| expected != layers) {
+            return Err(Error::malformed(format!("its {layers} layers are not the model's")));
+        }
         let pager = Pager::new(PAGE, &limits);
+        let bytes = packages.iter().map(|(package, _)| package.weight_bytes() as usize);
         Ok(PackageExecutor {
             graph: graph.clone(),
             host,
-            interpreter,
+            weight_bytes: bytes.sum(),
+            packages: packages.into_iter().map(|(_, interpreter)| interpreter).collect(),
+            chunks,
+            heads,
             functions,
             head_rows,
             limits,
             pages: vec![None; pager.pages()],
             pager,
-            weight_bytes: package.weight_bytes() as usize,
         })
+    }
+
+    /// The largest results so far of all packages whose interpreters take note of them.
+    pub fn extremes(&self) -> Vec<Extreme> {
+        self.packages.iter().flat_map(Interpreter::extremes).collect()
     }
 
     /// Elements of the keys, or of the values, of a position.
@@ -119,16 +131,31 @@ impl PackageExecutor {
                     instead: "compile functions for longer histories".into(),
                 })?;
             let tokens = &rest[..rest.len().min(columns)];
-            let mut inputs = self.host.inputs(tokens, past, columns, history);
-            if history > 0 && self.per_position() > 0 {
-                inputs.extend(self.history(span.seq, past, history));
-            }
-            let inputs: Vec<(&str, Tensor)> =
-                inputs.iter().map(|(name, tensor)| (name.as_str(), tensor.clone())).collect();
             let name = prefill_name(columns, history);
-            let outputs = self.interpreter.run(&name, &inputs, &mut States::default())?;
-            self.store(span.seq, past, tokens.len(), columns, &outputs)?;
-            let hidden = floats(&outputs, "hidden")?;
+            let shared = self.host.inputs(tokens, past, columns, history);
+            let mut hidden = Tensor::floats(&[0], Vec::new());
+            for (package, layers) in self.chunks.clone() {
+                let mut inputs = Vec::new();
+                for (input, ty) in self.packages[package].inputs(&name) {
+                    let known = shared.iter().find(|(given, _)| given == input);
+                    let tensor = match (input, known) {
+                        (INCOMING, _) => hidden.clone(),
+                        (PAST_KEYS | PAST_VALUES, _) => {
+                            let which = usize::from(input == PAST_VALUES);
+                            self.history(span.seq, which, &layers, past, &ty.shape)?
+                        }
+                        (_, Some((_, tensor))) => tensor.clone(),
+                        // The interpreter says what is missing.
+                        (_, None) => continue,
+                    };
+                    inputs.push((input, tensor));
+                }
+                let mut outputs =
+                    self.packages[package].run(&name, &inputs, &mut States::default())?;
+                self.store(span.seq, past..past + tokens.len(), columns, &layers, &outputs)?;
+                hidden = outputs.remove(HIDDEN_STATE).ok_or_else(|| no_output(HIDDEN_STATE))?;
+            }
+            let hidden = hidden.as_floats().ok_or_else(|| no_output(HIDDEN_STATE))?;
             for column in 0..tokens.len() {
                 if done + column >= first_row {
                     rows.extend(hidden[column..].iter().step_by(columns));
@@ -139,26 +166,31 @@ impl PackageExecutor {
         Ok(())
     }
 
-    /// The first `past` positions of a sequence as the inputs of a function, `(layers, heads, history,
-    /// features)`.
-    fn history(&self, seq: SeqId, past: usize, history: usize) -> [(String, Tensor); 2] {
-        let [layers, heads, width] = self.host.anatomy.cache.expect("there is a history");
-        let shape = [layers, heads, history, width];
-        let mut parts = [0, 1].map(|_| vec![0.0; layers * heads * history * width]);
-        let each = self.per_position();
+    /// The keys (`which` 0) or values (1) of some layers at the first `past` positions of a sequence,
+    /// `(layers, heads, history, features)`.
+    fn history(
+        &self,
+        seq: SeqId,
+        which: usize,
+        layers: &Range<usize>,
+        past: usize,
+        shape: &[usize],
+    ) -> Result<Tensor> {
+        let [_, heads, width] = self.host.anatomy.cache.unwrap_or([0; 3]);
+        let history = match *shape {
+            [l, h, history, w] if [l, h, w] == [layers.len(), heads, width] => history,
+            _ => return Err(other_model()),
+        };
+        let mut values = vec![0.0; shape.iter().product()];
+        let first = which * self.per_position() + layers.start * heads * width;
         for position in 0..past {
-            let page = self.page(seq, position);
-            for (i, part) in parts.iter_mut().enumerate() {
-                for (head, values) in page[i * each..(i + 1) * each].chunks_exact(width).enumerate()
-                {
-                    let at = (head * history + position) * width;
-                    let to = &mut part[at..at + width];
-                    to.iter_mut().zip(values).for_each(|(to, value)| *to = value.to_f32());
-                }
+            let rows = &self.page(seq, position)[first..first + layers.len() * heads * width];
+            for (head, row) in rows.chunks_exact(width).enumerate() {
+                let at = (head * history + position) * width;
+                row.convert_to_f32_slice(&mut values[at..at + width]);
             }
         }
-        let [keys, values] = parts.map(|part| Tensor::floats(&shape, part));
-        [("past_keys".into(), keys), ("past_values".into(), values)]
+        Ok(Tensor::floats(shape, values))
     }
 
     fn page(&self, seq: SeqId, position: usize) -> &[f16] {
@@ -173,29 +205,28 @@ impl PackageExecutor {
         page.get_or_insert_with(|| vec![f16::ZERO; len].into())
     }
 
-    /// Keeps the keys and values that a function made.
+    /// Keeps the keys and values of some layers that a function made for these positions.
     fn store(
         &mut self,
         seq: SeqId,
-        start: usize,
-        tokens: usize,
+        positions: Range<usize>,
         columns: usize,
+        layers: &Range<usize>,
         outputs: &BTreeMap<String, Tensor>,
     ) -> Result<()> {
-        let Some([layers, heads, width]) = self.host.anatomy.cache else { return Ok(()) };
-        let each = self.per_position();
-        let parts = [floats(outputs, "keys")?, floats(outputs, "values")?];
-        if parts.iter().any(|part| part.len() != layers * heads * columns * width) {
-            return Err(Error::malformed("its keys and values are of another model"));
-        }
-        for token in 0..tokens {
-            let page = self.page_mut(seq, start + token);
-            for (i, part) in parts.iter().enumerate() {
-                for (head, to) in page[i * each..(i + 1) * each].chunks_exact_mut(width).enumerate()
-                {
-                    let at = (head * columns + token) * width;
-                    let from = &part[at..at + width];
-                    to.iter_mut().zip(from).for_each(|(to, &value)| *to = f16::from_f32(value));
+        let Some([_, heads, width]) = self.host.anatomy.cache else { return Ok(()) };
+        let (each, first) = (self.per_position(), layers.start * heads * width);
+        for (which, name) in [KEYS, VALUES].into_iter().enumerate() {
+            let part = floats(outputs, name)?;
+            if part.len() != layers.len() * heads * columns * width {
+                return Err(other_model());
+            }
+            for (column, position) in positions.clone().enumerate() {
+                let page = self.page_mut(seq, position);
+                let page = &mut page[which * each + first..][..layers.len() * heads * width];
+                for (head, to) in page.chunks_exact_mut(width).enumerate() {
+                    let at = (head * columns + column) * width;
+                    to.convert_from_f32_slice(&part[at..at + width]);
                 }
             }
         }
@@ -205,22 +236,29 @@ impl PackageExecutor {
     /// Logits of rows of the hidden state.
     fn head(&self, rows: &[f32]) -> Result<Vec<f32>> {
         let (hidden, columns) = (self.host.anatomy.hidden, self.head_rows);
-        let mut logits = Vec::new();
-        for group in rows.chunks(hidden * columns) {
+        let call = |group: &[f32]| {
             let mut x = vec![0.0; hidden * columns];
             for (column, row) in group.chunks_exact(hidden).enumerate() {
                 x[column..].iter_mut().step_by(columns).zip(row).for_each(|(x, &v)| *x = v);
             }
-            let x = Tensor::floats(&[1, hidden, 1, columns], x);
-            let outputs = self.interpreter.run(HEAD, &[("hidden", x)], &mut States::default())?;
+            vec![("hidden", Tensor::floats(&[1, hidden, 1, columns], x))]
+        };
+        let calls: Vec<_> = rows.chunks(hidden * columns).map(call).collect();
+        let run = |&head: &usize| self.packages[head].run_all(HEAD, &calls);
+        let results = self.heads.iter().map(run).collect::<Result<Vec<_>>>()?;
+        let mut logits = Vec::new();
+        for (call, group) in rows.chunks(hidden * columns).enumerate() {
             for column in 0..group.len() / hidden {
-                for piece in 0..outputs.len() {
-                    let piece = floats(&outputs, &format!("logits_{piece}"))?;
-                    logits.extend(piece[column..].iter().step_by(columns));
+                for outputs in results.iter().map(|results| &results[call]) {
+                    for piece in 0..outputs.len() {
+                        let piece = floats(outputs, &format!("logits_{piece}"))?;
+                        logits.extend(piece[column..].iter().step_by(columns));
+                    }
                 }
             }
         }
-        Ok(logits)
+        let wanted = rows.len() / hidden * self.graph.vocab();
+        if logits.len() == wanted { Ok(logits) } else { Err(other_model()) }
     }
 
     fn evaluate(&mut self, batch: &Batch, starts: &[usize]) -> Result<Vec<f32>> {
@@ -237,7 +275,15 @@ impl PackageExecutor {
 
 fn floats<'a>(outputs: &'a BTreeMap<String, Tensor>, name: &str) -> Result<&'a [f32]> {
     let found = outputs.get(name).and_then(Tensor::as_floats);
-    found.ok_or_else(|| Error::malformed(format!("a function has no output {name:?}")))
+    found.ok_or_else(|| no_output(name))
+}
+
+fn no_output(name: &str) -> Error {
+    Error::malformed(format!("a function has no output {name:?}"))
+}
+
+fn other_model() -> Error {
+    Error::malformed("its tensors are those of another model")
 }
 
 impl From<Error> for ExecError {

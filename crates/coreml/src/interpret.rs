@@ -2,10 +2,12 @@
 //!
 //! ```text
 //! tensor, call     tensors while a function runs; an operation with its operands
-//! constants        weights, with quantized ones expanded
+//! constants        weights, read when they are wanted
+//! expand           quantized weights as numbers
 //! plan             functions with their names resolved
 //! evaluate         a single operation of constants
 //! elementwise, reduce, products, moves   the operations
+//! scan             which results leave half precision
 //! ```
 //!
 //! It computes what Core ML would, plainly and checked against Core ML's own tools, and shows what half
@@ -16,10 +18,12 @@ mod call;
 mod constants;
 mod elementwise;
 mod evaluate;
+mod expand;
 mod moves;
 mod plan;
 mod products;
 mod reduce;
+mod scan;
 mod tensor;
 
 use std::collections::BTreeMap;
@@ -30,6 +34,8 @@ use baton_cpu::Pool;
 use self::call::{Call, Input};
 use self::constants::{Constant, Constants};
 pub(crate) use self::evaluate::evaluate;
+pub use self::scan::Extreme;
+use self::scan::Scan;
 pub use self::tensor::{Tensor, Values};
 use crate::mil::{DataType, Function, TensorType};
 use crate::package::Package;
@@ -51,6 +57,9 @@ pub struct Interpreter {
     functions: BTreeMap<String, Plan>,
     precision: Precision,
     pool: Arc<Pool>,
+    /// Whether weights are kept from one operation to the next that uses them.
+    keeps: bool,
+    scan: Option<Scan>,
 }
 
 /// The states of a function and what they hold, for one user of it.
@@ -119,11 +128,11 @@ enum Source {
 }
 
 impl Interpreter {
-    /// Prepares all functions of a package. Weights are read, and quantized ones expanded, once for all
-    /// of them.
+    /// Prepares all functions of a package. Weights are read, and quantized ones expanded, when they are
+    /// first used, once for all functions.
     ///
     /// # Errors
-    /// If a weight cannot be read or an operation is not known.
+    /// If an operation is not known.
     pub fn new(package: &Package, precision: Precision, pool: Arc<Pool>) -> Result<Interpreter> {
         let mut constants = Constants::new(package);
         let functions = package.model.program.functions.iter();
@@ -131,7 +140,30 @@ impl Interpreter {
             Ok((name.clone(), Plan::new(function, &mut constants)?))
         };
         let functions = functions.map(plan).collect::<Result<_>>()?;
-        Ok(Interpreter { functions, precision, pool })
+        Ok(Interpreter { functions, precision, pool, keeps: true, scan: None })
+    }
+
+    /// Reads weights anew for each use instead of keeping them: no more memory is needed than for the
+    /// largest of them, and for what operations compute.
+    pub fn streaming(self) -> Interpreter {
+        Interpreter { keeps: false, ..self }
+    }
+
+    /// Takes note of how large results get: see [`Interpreter::extremes`].
+    pub fn scanning(self) -> Interpreter {
+        Interpreter { scan: Some(Scan::default()), ..self }
+    }
+
+    /// The largest result of each operation that has computed numbers in half precision so far, in the
+    /// order in which they did first. Empty unless it is [scanning](Interpreter::scanning).
+    pub fn extremes(&self) -> Vec<Extreme> {
+        self.scan.as_ref().map(Scan::extremes).unwrap_or_default()
+    }
+
+    /// Name and type of each tensor that a function takes; none if there is no such function.
+    pub fn inputs(&self, function: &str) -> impl Iterator<Item = (&str, &TensorType)> {
+        let plan = self.functions.get(function);
+        plan.into_iter().flat_map(|plan| &plan.inputs).map(|(name, ty, _)| (name.as_str(), ty))
     }
 
     /// The states of a function, filled with zeros.
@@ -170,64 +202,83 @@ impl Interpreter {
         states: &mut States,
         observe: &mut dyn FnMut(&str, &str, &Tensor),
     ) -> Result<BTreeMap<String, Tensor>> {
+        let calls = &mut [(inputs, states)];
+        let mut results = self.execute(function, calls, observe)?;
+        Ok(results.pop().expect("a result for each call"))
+    }
+
+    /// Runs a function without states once for each of some inputs, all of them operation by operation, so
+    /// that each weight is read once.
+    ///
+    /// # Errors
+    /// As [`Interpreter::run`].
+    pub fn run_all(
+        &self,
+        function: &str,
+        calls: &[Vec<(&str, Tensor)>],
+    ) -> Result<Vec<BTreeMap<String, Tensor>>> {
+        let mut states = vec![States::default(); calls.len()];
+        let mut calls: Vec<(&[_], &mut States)> =
+            calls.iter().map(Vec::as_slice).zip(&mut states).collect();
+        self.execute(function, &mut calls, &mut |_, _, _| {})
+    }
+
+    fn execute(
+        &self,
+        function: &str,
+        calls: &mut [(&[(&str, Tensor)], &mut States)],
+        observe: &mut dyn FnMut(&str, &str, &Tensor),
+    ) -> Result<Vec<BTreeMap<String, Tensor>>> {
         let plan = self.plan(function)?;
         let error = |op: &str, problem: String| {
             let (function, op) = (function.to_owned(), op.to_owned());
             Error::Run { function, op, problem }
         };
-        if let Some((name, _)) =
-            inputs.iter().find(|(name, _)| plan.inputs.iter().all(|(known, ..)| known != name))
-        {
-            return Err(error(name, "there is no such input".into()));
-        }
-        let mut slots: Vec<Option<Tensor>> = vec![None; plan.slots];
-        for (name, ty, slot) in &plan.inputs {
-            let given = inputs.iter().find(|(given, _)| given == name);
-            let (_, tensor) = given.ok_or_else(|| error(name, "this input is missing".into()))?;
-            if !tensor.is(ty) {
-                let problem = format!("this input is {:?}, not {ty}", tensor.shape());
-                return Err(error(name, problem));
-            }
-            let mut tensor = tensor.clone();
-            if ty.dtype == DataType::Float16 {
-                tensor.round_to_f16();
-            }
-            slots[*slot] = Some(tensor);
-        }
-        for (name, ty) in &plan.states {
-            if !states.get(name).is_some_and(|tensor| tensor.is(ty)) {
-                return Err(error(name, format!("this state does not hold {ty}")));
-            }
+        let mut places = Vec::new();
+        for (inputs, states) in calls.iter() {
+            let slots = plan.begin(inputs, states).map_err(|(op, problem)| error(&op, problem))?;
+            places.push(slots);
         }
         for step in &plan.steps {
-            let results = step.run(&mut slots, states, &self.pool);
-            let results =
-                results.map_err(|text| error(&format!("{} {}", step.kind, step.name), text))?;
-            for ((mut tensor, ty), &slot) in results.into_iter().zip(&step.types).zip(&step.results)
-            {
-                observe(&step.kind, &step.name, &tensor);
-                let rounds = match step.rounding {
-                    Rounding::Never => false,
-                    Rounding::InHalf => self.precision == Precision::F16,
-                    Rounding::Always => true,
-                };
-                if rounds && ty.dtype == DataType::Float16 {
-                    tensor.round_to_f16();
+            for ((_, states), slots) in calls.iter_mut().zip(&mut places) {
+                let results = step.run(slots, states, &self.pool);
+                let results =
+                    results.map_err(|text| error(&format!("{} {}", step.kind, step.name), text))?;
+                let results = results.into_iter().zip(&step.types).zip(&step.results);
+                for ((mut tensor, ty), &slot) in results {
+                    observe(&step.kind, &step.name, &tensor);
+                    let half = ty.dtype == DataType::Float16;
+                    if let Some(scan) = self.scan.as_ref().filter(|_| half) {
+                        scan.see(function, &step.kind, &step.name, &tensor);
+                    }
+                    let rounds = match step.rounding {
+                        Rounding::Never => false,
+                        Rounding::InHalf => self.precision == Precision::F16,
+                        Rounding::Always => true,
+                    };
+                    if rounds && half {
+                        tensor.round_to_f16();
+                    }
+                    slots[slot] = Some(tensor);
                 }
-                slots[slot] = Some(tensor);
+            }
+            if !self.keeps {
+                step.constants().for_each(|constant| constant.release());
             }
         }
-        let mut outputs = BTreeMap::new();
-        for (name, source) in &plan.outputs {
+        let output = |slots: &[Option<Tensor>], (name, source): &(String, Source)| {
             let tensor = match source {
                 Source::Slot(slot) => slots[*slot].clone().expect("results are kept"),
                 Source::Constant(constant) => {
                     constant.tensor().map_err(|text| error(name, text))?
                 }
             };
-            outputs.insert(name.clone(), tensor);
-        }
-        Ok(outputs)
+            Ok((name.clone(), tensor))
+        };
+        let outputs = |slots: Vec<Option<Tensor>>| {
+            plan.outputs.iter().map(|named| output(&slots, named)).collect()
+        };
+        places.into_iter().map(outputs).collect()
     }
 
     fn plan(&self, function: &str) -> Result<&Plan> {
@@ -240,6 +291,15 @@ impl Interpreter {
 }
 
 impl Step {
+    /// The constants among its operands.
+    fn constants(&self) -> impl Iterator<Item = &Constant> {
+        let sources = self.inputs.iter().flat_map(|(_, sources)| sources);
+        sources.filter_map(|source| match source {
+            Source::Constant(constant) => Some(&**constant),
+            Source::Slot(_) => None,
+        })
+    }
+
     fn run(
         &self,
         slots: &mut [Option<Tensor>],

@@ -33,10 +33,10 @@ mod unit;
 mod wire;
 
 pub use blob::{BlobWriter, Blobs, WEIGHT_FILE, in_memory};
-pub use calibrate::calibrate;
+pub use calibrate::{Calibration, calibrate};
 pub use error::{Error, Problem, Result};
 pub use executor::PackageExecutor;
 pub use model::{Array, ArrayType, Feature, FeatureKind, FunctionDescription, Metadata, Model};
-pub use package::{Package, PackageWriter};
-pub use quality::{Quality, compare};
+pub use package::{Draft, Package, PackageWriter};
+pub use quality::{Quality, compare, measure};
 pub use unit::CoreMl;

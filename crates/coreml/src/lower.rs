@@ -2,8 +2,12 @@
 //!
 //! ```text
 //! anatomy     what a graph needs from its caller: embeddings, rotations, masks; where its head begins
-//! weights     weights in half precision or palettized, written once for all functions
-//! palette     the tables of palettized weights
+//! forms       which weights are written in half precision, palettized or as integers
+//! weights     weights in their forms, written once for all functions
+//! palette     indices into tables, whose values are the means that `means` finds
+//! integers    integers with scales
+//! mixed       how many bits each matrix gets
+//! parts       a model cut into several packages
 //! function    one function: its inputs, the graph's nodes in order, its outputs
 //! nodes       each operation of a graph in operations of MIL
 //! attention   attention over past and new tokens, or over a state
@@ -15,9 +19,14 @@
 
 mod anatomy;
 mod attention;
+mod forms;
 mod function;
+mod integers;
+mod means;
+mod mixed;
 mod nodes;
 mod palette;
+mod parts;
 mod weights;
 
 use std::collections::BTreeMap;
@@ -27,27 +36,54 @@ use baton_graph::Graph;
 use baton_weights::Weights;
 
 pub use self::anatomy::{Anatomy, Embedding};
+pub(crate) use self::attention::MASKED;
+pub use self::forms::{Form, Forms};
+pub(crate) use self::function::INCOMING;
 use self::function::{FunctionLowering, Kind};
-pub(crate) use self::nodes::NORM_DEFAULT;
+pub use self::integers::{INTEGER_BITS, Integer};
+pub use self::mixed::mixed_palettes;
 pub use self::palette::{PALETTE_BITS, Palette};
+pub use self::parts::{Chunks, Part};
 use self::weights::Emitter;
 use crate::blob::BlobWriter;
 use crate::mil::Program;
 use crate::{Error, Model, Result};
 
-/// A way to write a graph as the program of some runtime.
+/// A way to write a graph as the programs of some runtime.
 pub trait Lowering {
-    /// The functions of `graph`. Weights go to `blobs`, each once however many functions use it.
+    /// The packages that `graph` becomes, those of layers in their order, then those of the head.
+    ///
+    /// # Errors
+    /// If it cannot be cut so.
+    fn parts(&self, graph: &Graph, chunks: Chunks) -> Result<Vec<Part>>;
+
+    /// The functions of a part of `graph`. Weights go to `blobs`, each once however many functions use
+    /// it.
     ///
     /// # Errors
     /// [`Error::Unsupported`] if the graph has something that cannot be written so; also if a weight is
     /// missing or writing fails.
+    fn lower_part<W: Write + Seek>(
+        &self,
+        graph: &Graph,
+        weights: &Weights,
+        part: &Part,
+        blobs: &mut BlobWriter<W>,
+    ) -> Result<Model>;
+
+    /// The functions of all of `graph`.
+    ///
+    /// # Errors
+    /// As [`Lowering::lower_part`].
     fn lower<W: Write + Seek>(
         &self,
         graph: &Graph,
         weights: &Weights,
         blobs: &mut BlobWriter<W>,
-    ) -> Result<Model>;
+    ) -> Result<Model> {
+        let parts = self.parts(graph, Chunks::Whole)?;
+        self.lower_part(graph, weights, &parts[0], blobs)
+    }
 }
 
 /// Lowering to MIL of opset `CoreML8`, for iOS 18 and macOS 15.
@@ -62,7 +98,8 @@ pub trait Lowering {
 ///
 /// Names have a number behind them if a model needs several: `cos_1` is the second rotation,
 /// `mask_w512` the mask of layers with a window of 512. Without a history (`h0`) there are no `past`
-/// inputs. Masks are 0 for what is seen and [`HIDDEN`] for what is not. See [`Anatomy`].
+/// inputs. A chunk of layers behind the first has the earlier one's hidden state as `incoming` instead of
+/// `embedded`, and its own layers' keys and values alone. Masks are 0 for what is seen and [`HIDDEN`] for what is not. See [`Anatomy`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct MilLowering {
     /// New tokens and tokens of history of each prefill function.
@@ -76,8 +113,11 @@ pub struct MilLowering {
     /// Whether the dimensions of states are raised to powers of two, and the last one to a multiple of
     /// 32, without which the Neural Engine is reported to fail.
     pub pad_states: bool,
-    /// How the matrices of products are palettized; in half precision if they are not.
-    pub palette: Option<Palette>,
+    /// How the matrices of products are written.
+    pub forms: Forms,
+    /// How large the inputs of products are, by which the errors of quantized weights are weighed; all
+    /// alike for those that it lacks.
+    pub energies: Energies,
     /// How large values get, by which they are kept within half precision.
     pub ranges: Ranges,
 }
@@ -95,6 +135,10 @@ pub struct Ranges {
     pub residual: Option<f32>,
 }
 
+/// The mean square of each feature that a product reads, by the name of its matrix. See
+/// [`calibrate`](crate::calibrate).
+pub type Energies = BTreeMap<String, Vec<f32>>;
+
 impl Default for MilLowering {
     fn default() -> Self {
         MilLowering {
@@ -103,7 +147,8 @@ impl Default for MilLowering {
             head_rows: 1,
             head_piece: 16_384,
             pad_states: true,
-            palette: None,
+            forms: Forms::default(),
+            energies: Energies::new(),
             ranges: Ranges::default(),
         }
     }
@@ -139,6 +184,9 @@ impl MilLowering {
 /// graph's own.
 pub const EMBEDDING_FACTOR: &str = "baton.embedding_factor";
 
+/// The key of a model's metadata for what has become of weights that were quantized in their source.
+pub const WEIGHTS_NOTE: &str = "baton.weights";
+
 /// The name of a prefill function.
 pub fn prefill_name(tokens: usize, history: usize) -> String {
     format!("prefill_{tokens}_h{history}")
@@ -150,36 +198,50 @@ pub const DECODE: &str = "decode";
 pub const HEAD: &str = "head";
 
 impl Lowering for MilLowering {
-    fn lower<W: Write + Seek>(
+    fn parts(&self, graph: &Graph, chunks: Chunks) -> Result<Vec<Part>> {
+        Part::all(graph, &Anatomy::of(graph)?, chunks)
+    }
+
+    fn lower_part<W: Write + Seek>(
         &self,
         graph: &Graph,
         weights: &Weights,
+        part: &Part,
         blobs: &mut BlobWriter<W>,
     ) -> Result<Model> {
         let anatomy = Anatomy::of(graph)?;
-        let mut emitter = Emitter::new(graph, weights, self.palette, blobs)?;
+        let mut emitter = Emitter::new(graph, weights, self, blobs)?;
         let mut program = Program::default();
         let mut add = |name: String, kind: Kind| -> Result<()> {
-            let lowering = FunctionLowering::new(self, graph, &anatomy, &mut emitter, kind);
+            let lowering = FunctionLowering::new(self, graph, &anatomy, part, &mut emitter, kind);
             program.functions.insert(name, lowering.run()?);
             Ok(())
         };
-        for &(tokens, history) in &self.prefill {
-            add(prefill_name(tokens, history), Kind::Prefill { tokens, history })?;
+        if part.has_layers() {
+            for &(tokens, history) in &self.prefill {
+                add(prefill_name(tokens, history), Kind::Prefill { tokens, history })?;
+            }
+            if let Some(context) = self.decode {
+                add(DECODE.into(), Kind::Decode { context })?;
+            }
         }
-        if let Some(context) = self.decode {
-            add(DECODE.into(), Kind::Decode { context })?;
+        if part.head.is_some() {
+            add(HEAD.into(), Kind::Head { rows: self.head_rows })?;
         }
-        add(HEAD.into(), Kind::Head { rows: self.head_rows })?;
-        let mut model = Model::new(program, Some(HEAD))?;
+        let first = program.functions.keys().next().cloned();
+        let default = if part.head.is_some() { Some(HEAD.to_owned()) } else { first };
+        let mut model = Model::new(program, default.as_deref())?;
         let factor = self.residual_factor().to_string();
         model.metadata.user.insert(EMBEDDING_FACTOR.into(), factor);
+        if let Some(note) = emitter.note() {
+            model.metadata.user.insert(WEIGHTS_NOTE.into(), note);
+        }
         Ok(model)
     }
 }
 
 /// The name that a node's operations begin with, which no input or output of a function does.
-pub(crate) fn label(node: &str) -> String {
+fn label(node: &str) -> String {
     let legal = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
     format!("n_{}", node.chars().map(legal).collect::<String>())
 }

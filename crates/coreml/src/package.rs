@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::BufWriter;
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 use baton_graph::hex;
 use serde_json::{Value as Json, json};
@@ -31,7 +32,7 @@ const MAX_MANIFEST: u64 = 1 << 20;
 pub struct Package {
     /// The model.
     pub model: Model,
-    weights: Option<Blobs>,
+    weights: Option<Arc<Blobs>>,
 }
 
 impl Package {
@@ -56,7 +57,7 @@ impl Package {
     /// If the program breaks a rule or a weight is missing.
     pub fn new(model: Model, weights: Option<Blobs>) -> Result<Package> {
         model.verify()?;
-        let package = Package { model, weights };
+        let package = Package { model, weights: weights.map(Arc::new) };
         for (blob, ty) in package.model.program.blobs() {
             let ty = ty.tensor().expect("verified");
             package.blobs(blob)?.check(blob.offset, ty)?;
@@ -65,7 +66,7 @@ impl Package {
     }
 
     /// The model, and its weights if it has any.
-    pub(crate) fn into_parts(self) -> (Model, Option<Blobs>) {
+    pub(crate) fn into_parts(self) -> (Model, Option<Arc<Blobs>>) {
         (self.model, self.weights)
     }
 
@@ -79,10 +80,11 @@ impl Package {
 
     /// Bytes of the weight file.
     pub fn weight_bytes(&self) -> u64 {
-        self.weights.as_ref().map_or(0, Blobs::len)
+        self.weights.as_ref().map_or(0, |blobs| blobs.len())
     }
 
-    fn blobs(&self, blob: &BlobRef) -> Result<&Blobs> {
+    /// The weight file that a reference leads to.
+    pub(crate) fn blobs(&self, blob: &BlobRef) -> Result<&Arc<Blobs>> {
         self.weights
             .as_ref()
             .ok_or_else(|| Error::malformed(format!("weight file {:?} is missing", blob.file)))
@@ -171,15 +173,65 @@ impl PackageWriter {
     /// # Errors
     /// If the program breaks a rule or writing fails; nothing is at the package's place then.
     pub fn finish(self, model: &Model) -> Result<()> {
+        self.seal()?.finish(model)
+    }
+
+    /// Ends the weights, so that what has been written can be tried out before the model is.
+    ///
+    /// # Errors
+    /// If writing fails.
+    pub fn seal(self) -> Result<Draft> {
         let PackageWriter { target, partial, weights } = self;
-        let result = write_rest(&partial, weights, model)
-            .and_then(|()| fs::rename(&partial, &target).map_err(Error::io(&target)))
-            .map_err(|error| error.moved(&partial, &target));
-        if result.is_err() {
-            // What is left is of no use; that it cannot be removed changes nothing for the caller.
-            let _ = fs::remove_dir_all(&partial);
-        }
-        result
+        let has_weights = !weights.is_empty();
+        let draft = Draft { target, partial, has_weights };
+        let ended = weights.finish().map_err(Error::io(&draft.weight_file()));
+        ended.map_err(|error| error.moved(&draft.partial, &draft.target))?;
+        Ok(draft)
+    }
+}
+
+/// A package whose weights are written and whose model is not. It leaves nothing behind if it is not
+/// finished.
+#[derive(Debug)]
+pub struct Draft {
+    target: PathBuf,
+    partial: PathBuf,
+    has_weights: bool,
+}
+
+impl Draft {
+    fn weight_file(&self) -> PathBuf {
+        self.partial.join(DATA).join(WEIGHTS).join(WEIGHT_NAME)
+    }
+
+    /// The package that it becomes with `model`, over the weights where they lie now.
+    ///
+    /// # Errors
+    /// If the program breaks a rule or refers to weights that are not there.
+    pub fn package(&self, model: Model) -> Result<Package> {
+        let weights = match self.has_weights {
+            true => Some(Blobs::open(&self.weight_file())?),
+            false => None,
+        };
+        Package::new(model, weights)
+    }
+
+    /// Ends the package: see [`PackageWriter::finish`].
+    ///
+    /// # Errors
+    /// If the program breaks a rule or writing fails; nothing is at the package's place then.
+    pub fn finish(self, model: &Model) -> Result<()> {
+        write_rest(&self.partial, self.has_weights, model)
+            .and_then(|()| fs::rename(&self.partial, &self.target).map_err(Error::io(&self.target)))
+            .map_err(|error| error.moved(&self.partial, &self.target))
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        // After it was moved to its place there is nothing to remove; that what is left cannot be
+        // removed changes nothing for the caller.
+        let _ = fs::remove_dir_all(&self.partial);
     }
 }
 
@@ -195,15 +247,12 @@ fn begin(folder: &Path) -> Result<BlobWriter<BufWriter<File>>> {
     BlobWriter::new(BufWriter::new(file)).map_err(Error::io(&path))
 }
 
-fn write_rest(folder: &Path, weights: BlobWriter<BufWriter<File>>, model: &Model) -> Result<()> {
+fn write_rest(folder: &Path, has_weights: bool, model: &Model) -> Result<()> {
     model.verify()?;
-    let refers = !weights.is_empty();
     if model.program.blobs().iter().any(|(blob, _)| blob.file != WEIGHT_FILE) {
         let text = format!("it refers to other weight files than {WEIGHT_FILE}");
         return Err(Error::Invalid(vec![Problem { place: "program".into(), text }]));
     }
-    let path = folder.join(DATA).join(WEIGHTS).join(WEIGHT_NAME);
-    weights.finish().map_err(Error::io(&path))?;
     let bytes = model.to_bytes();
     let path = folder.join(DATA).join(MODEL);
     fs::write(&path, &bytes).map_err(Error::io(&path))?;
@@ -212,7 +261,7 @@ fn write_rest(folder: &Path, weights: BlobWriter<BufWriter<File>>, model: &Model
         identifier(MODEL, &bytes),
         item("model.mlmodel", "CoreML Model Specification", MODEL),
     )];
-    if refers {
+    if has_weights {
         let id = identifier(WEIGHTS, &bytes);
         items.push((id, item("weights", "CoreML Model Weights", WEIGHTS)));
     } else {

@@ -1,11 +1,20 @@
 //! How far a package's answers are from a model's own.
 
-use baton_graph::Logits;
+use std::sync::Arc;
+
+use baton_cpu::Pool;
+use baton_graph::{Batch, ExecError, Executor, Graph, Limits, Logits, Rows, SeqId};
+use baton_weights::Weights;
+
+use crate::executor::PackageExecutor;
+use crate::interpret::{Extreme, Interpreter, Precision};
+use crate::lower::MASKED;
+use crate::package::Package;
 
 /// Two models' predictions of one text, row by row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Quality {
-    /// Rows compared.
+    /// Tokens compared.
     pub rows: usize,
     /// Mean divergence of the distributions (Kullback and Leibler, of the reference from what was found),
     /// in nats.
@@ -18,30 +27,63 @@ pub struct Quality {
     pub reference_perplexity: f64,
 }
 
-/// Compares logits of every token of a text, `found` with those of the reference.
+/// Compares logits of every token of a text, `found` with those of the reference, from a row on.
 ///
 /// # Panics
 /// If the logits are not of all of `tokens`, or of different vocabularies.
-pub fn compare(tokens: &[u32], found: &Logits, expected: &Logits) -> Quality {
-    let rows = tokens.len();
-    assert_eq!((found.rows.len(), expected.rows.len()), (rows, rows), "a row for each token");
+pub fn compare(tokens: &[u32], first: usize, found: &Logits, expected: &Logits) -> Quality {
+    let n = tokens.len();
+    assert_eq!((found.rows.len(), expected.rows.len()), (n, n), "a row for each token");
     assert_eq!(found.vocab, expected.vocab, "length of a row");
     let (mut divergence, mut agreed) = (0.0, 0);
-    let mut losses = [0.0; 2];
-    for row in 0..rows {
+    let (mut losses, mut predicted) = ([0.0; 2], 0);
+    for row in first..n {
         let [p, q] = [expected.row(row), found.row(row)].map(log_shares);
         divergence += p.iter().zip(&q).map(|(p, q)| p.exp() * (p - q)).sum::<f64>();
         agreed += usize::from(largest(&p) == largest(&q));
         if let Some(&next) = tokens.get(row + 1) {
             losses[0] -= q[next as usize];
             losses[1] -= p[next as usize];
+            predicted += 1;
         }
     }
-    let predicted = rows.saturating_sub(1).max(1) as f64;
+    let predicted = predicted.max(1) as f64;
     let [perplexity, reference_perplexity] = losses.map(|loss| (loss / predicted).exp());
-    let n = rows.max(1) as f64;
-    let (divergence, top1) = (divergence / n, agreed as f64 / n);
+    let rows = n.saturating_sub(first);
+    let (divergence, top1) = (divergence / rows.max(1) as f64, agreed as f64 / rows.max(1) as f64);
     Quality { rows, divergence, top1, perplexity, reference_perplexity }
+}
+
+/// Runs packages with every result in half precision over a text, a weight at a time, and compares them
+/// with the reference from token `first` on. Also yields how large results got, operation by operation.
+///
+/// # Errors
+/// If they cannot be run.
+///
+/// # Panics
+/// If `expected` has not a row for each token.
+pub fn measure(
+    graph: &Graph,
+    weights: &Weights,
+    packages: &[&Package],
+    tokens: &[u32],
+    first: usize,
+    expected: &Logits,
+    pool: &Arc<Pool>,
+) -> Result<(Quality, Vec<Extreme>), ExecError> {
+    let n = tokens.len();
+    let limits = Limits { context: n, kv_tokens: n, batch_tokens: n };
+    let interpreter = |package| -> crate::Result<_> {
+        let made = Interpreter::new(package, Precision::F16, pool.clone())?;
+        Ok((package, made.streaming().scanning()))
+    };
+    let packages = packages.iter().copied().map(interpreter).collect::<crate::Result<Vec<_>>>()?;
+    let mut executor = PackageExecutor::new(graph, weights, packages, limits)?;
+    let found = executor.forward(&Batch::one(SeqId(0), tokens.to_vec(), Rows::All))?;
+    // Scores of tokens that are not seen are as large as their mask, which says nothing.
+    let masked = |extreme: &Extreme| extreme.op.ends_with(MASKED) && !extreme.overflows();
+    let extremes = executor.extremes().into_iter().filter(|extreme| !masked(extreme)).collect();
+    Ok((compare(tokens, first, &found, expected), extremes))
 }
 
 fn log_shares(logits: &[f32]) -> Vec<f64> {
@@ -71,15 +113,19 @@ mod tests {
         // Shares of 3/4 and 1/4 are a difference of ln 3.
         let apart = 3f32.ln();
         let expected = logits(&[[apart, 0.0], [0.0, 0.0]]);
-        let same = compare(&[0, 0], &expected, &expected);
+        let same = compare(&[0, 0], 0, &expected, &expected);
         assert!(same.divergence.abs() < 1e-7 && same.top1 == 1.0);
         assert!((same.perplexity - 4.0 / 3.0).abs() < 1e-6);
         let found = logits(&[[5.0, 5.0 + apart], [7.0, 7.0]]);
-        let quality = compare(&[0, 0], &found, &expected);
+        let quality = compare(&[0, 0], 0, &found, &expected);
         // 3/4 ln 3 - 1/4 ln 3 in one of two rows.
         assert!((quality.divergence - 0.25 * f64::from(apart)).abs() < 1e-6, "{quality:?}");
         assert_eq!(quality.top1, 0.5);
         assert!((quality.perplexity - 4.0).abs() < 1e-6);
         assert!((quality.reference_perplexity - 4.0 / 3.0).abs() < 1e-6);
+        // Rows in front of the first are left out.
+        let last = compare(&[0, 0], 1, &found, &expected);
+        assert_eq!((last.rows, last.top1), (1, 1.0));
+        assert!(last.divergence.abs() < 1e-7);
     }
 }

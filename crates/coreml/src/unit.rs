@@ -16,6 +16,9 @@ use crate::package::Package;
 
 /// The name of the unit.
 pub(crate) const NAME: &str = "coreml";
+/// Tokens of the shortest history that a function takes.
+const STEP: usize = 128;
+
 /// The unit that lowers a graph and interprets the package.
 #[derive(Clone, Debug)]
 pub struct CoreMl {
@@ -55,7 +58,14 @@ impl CoreMl {
     fn lowering(&self, context: usize, ranges: Ranges) -> MilLowering {
         let mut columns = vec![1, self.chunk.min(context.max(1))];
         columns.dedup();
-        MilLowering { ranges, ..MilLowering::for_context(context, &columns) }
+        // A function costs little here, and one for a longer history than there is, much.
+        let mut histories = vec![0];
+        while let Some(&last) = histories.last().filter(|&&last| last + 1 < context) {
+            let step = (last / 4).max(STEP).next_multiple_of(STEP);
+            histories.push((last + step).min(context));
+        }
+        let prefill = columns.iter().flat_map(|&n| histories.iter().map(move |&h| (n, h)));
+        MilLowering { ranges, prefill: prefill.collect(), ..MilLowering::default() }
     }
 }
 
@@ -74,12 +84,13 @@ impl Unit for CoreMl {
         let mut blobs = in_memory();
         let ranges = match &self.ranges {
             Some(ranges) => ranges.clone(),
-            None => calibrate(graph, weights, &sample(graph), &self.pool)?,
+            None => calibrate(graph, weights, &sample(graph), 0)?.ranges,
         };
         let model = self.lowering(limits.context, ranges).lower(graph, weights, &mut blobs)?;
         let blobs = Blobs::from_bytes(blobs.finish().map_err(Error::Write)?.into_inner())?;
         let package = Package::new(model, Some(blobs))?;
         let interpreter = Interpreter::new(&package, self.precision, self.pool.clone())?;
-        Ok(Box::new(PackageExecutor::new(graph, weights, &package, interpreter, limits)?))
+        let packages = vec![(&package, interpreter)];
+        Ok(Box::new(PackageExecutor::new(graph, weights, packages, limits)?))
     }
 }

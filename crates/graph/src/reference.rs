@@ -15,9 +15,13 @@ use baton_weights::Weights;
 use half::f16;
 
 use crate::{
-    Batch, Dim, ExecError, Executor, Graph, KvBlock, KvType, Limits, Logits, Lookup, Op, Rows,
-    SeqId, StateSpec, Unit, Usage, ValueId, WeightId,
+    Batch, Dim, ExecError, Executor, Graph, KvBlock, KvType, Limits, Logits, Lookup, Node, Op,
+    Rows, SeqId, StateSpec, Unit, Usage, ValueId, WeightId,
 };
+
+/// What is shown of a run: each node with its operands and its result, row-major, in the order of the
+/// graph. The tokens themselves are left out of the operands.
+pub type Observer<'a> = dyn FnMut(&Node, &[&[f32]], &[f32]) + 'a;
 
 /// The unit that interprets graphs.
 #[derive(Clone, Copy, Debug, Default)]
@@ -108,7 +112,7 @@ impl Interpreter {
     /// # Errors
     /// If a weight is missing or has another shape than the graph says.
     pub fn new(graph: &Graph, weights: &Weights, limits: Limits) -> Result<Self, ExecError> {
-        check_weights(graph, weights)?;
+        graph.check_weights(weights)?;
         graph.check_limits(&limits)?;
         let (graph, weights) = (graph.clone(), weights.clone());
         Ok(Interpreter { graph, weights, limits, sequences: HashMap::new() })
@@ -131,7 +135,7 @@ impl Interpreter {
         Sequence { len: 0, layers: self.graph.states().iter().map(layer).collect() }
     }
 
-    fn run(&mut self, batch: &Batch) -> Result<Logits, ExecError> {
+    fn run(&mut self, batch: &Batch, observe: &mut Observer<'_>) -> Result<Logits, ExecError> {
         let mut places = Vec::new();
         for span in &batch.spans {
             let (seq, start, row) = (span.seq, self.len(span.seq), places.len());
@@ -143,7 +147,12 @@ impl Interpreter {
         }
         let (rows, origins): (Vec<usize>, Vec<_>) = batch.wanted_rows().into_iter().unzip();
         let mut values: Vec<Option<Matrix>> = vec![None; self.graph.values().len()];
-        for node in self.graph.nodes().to_vec() {
+        let mut last_use = vec![0; values.len()];
+        for (i, node) in self.graph.nodes().iter().enumerate() {
+            node.inputs.iter().for_each(|input| last_use[input.index()] = i);
+        }
+        last_use[self.graph.output().index()] = usize::MAX;
+        for (i, node) in self.graph.nodes().to_vec().into_iter().enumerate() {
             let result = {
                 let input = |i: usize| read(&values, node.inputs[i]);
                 match &node.op {
@@ -186,6 +195,12 @@ impl Interpreter {
                     Op::Moe(moe) => self.moe(moe, input(0))?,
                 }
             };
+            let operands = node.inputs.iter().filter_map(|id| values[id.index()].as_ref());
+            let operands: Vec<&[f32]> = operands.map(|matrix| &matrix.data[..]).collect();
+            observe(&node, &operands, &result.data);
+            for id in node.inputs.iter().map(|id| id.index()).filter(|&id| last_use[id] == i) {
+                values[id] = None;
+            }
             values[node.output.index()] = Some(result);
         }
         for span in &batch.spans {
@@ -236,20 +251,12 @@ fn read(values: &[Option<Matrix>], id: ValueId) -> &Matrix {
     values[id.index()].as_ref().expect("operands come before their use")
 }
 
-/// Checks that every weight of the graph is there in the graph's shape.
-fn check_weights(graph: &Graph, weights: &Weights) -> Result<(), ExecError> {
-    for spec in graph.weights() {
-        let found = weights.get(&spec.name)?.shape();
-        if found != spec.shape {
-            let (name, expected) = (spec.name.clone(), spec.shape.clone());
-            return Err(ExecError::WeightShape { name, found, expected });
-        }
-    }
-    Ok(())
-}
-
-impl Executor for Interpreter {
-    fn forward(&mut self, batch: &Batch) -> Result<Logits, ExecError> {
+impl Interpreter {
+    fn checked_run(
+        &mut self,
+        batch: &Batch,
+        observe: &mut Observer<'_>,
+    ) -> Result<Logits, ExecError> {
         batch.check(self.graph.input_vocab(), &self.limits)?;
         if self.graph.needs_whole_texts() {
             batch.check_whole(|seq| self.len(seq))?;
@@ -262,7 +269,13 @@ impl Executor for Interpreter {
             }
         }
         self.check_room(batch.tokens())?;
-        self.run(batch)
+        self.run(batch, observe)
+    }
+}
+
+impl Executor for Interpreter {
+    fn forward(&mut self, batch: &Batch) -> Result<Logits, ExecError> {
+        self.checked_run(batch, &mut |_, _, _| {})
     }
 
     fn limits(&self) -> &Limits {
@@ -370,10 +383,23 @@ impl Executor for Interpreter {
 /// # Errors
 /// As [`Executor::forward`].
 pub fn logits(graph: &Graph, weights: &Weights, tokens: &[u32]) -> Result<Logits, ExecError> {
+    observed(graph, weights, tokens, &mut |_, _, _| {})
+}
+
+/// As [`logits`], and shows what each node computes.
+///
+/// # Errors
+/// As [`Executor::forward`].
+pub fn observed(
+    graph: &Graph,
+    weights: &Weights,
+    tokens: &[u32],
+    observe: &mut Observer<'_>,
+) -> Result<Logits, ExecError> {
     let n = tokens.len();
     let limits = Limits { context: n, kv_tokens: n, batch_tokens: n };
     let batch = Batch::one(SeqId(0), tokens.to_vec(), Rows::All);
-    Interpreter::new(graph, weights, limits)?.forward(&batch)
+    Interpreter::new(graph, weights, limits)?.checked_run(&batch, observe)
 }
 
 #[cfg(test)]

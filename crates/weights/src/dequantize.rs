@@ -4,12 +4,14 @@
 //! and adds in the order that ggml (or MLX) uses, so that results agree to the bit.
 
 mod affine;
+mod codes;
 mod iq;
 mod k_quants;
 mod legacy;
 
 use half::{bf16, f16};
 
+pub use self::codes::Codes;
 use crate::{DType, Tensor};
 
 impl Tensor {

@@ -20,7 +20,7 @@ pub mod safetensors;
 mod set;
 mod tensor;
 
-pub use dequantize::dequantize_blocks;
+pub use dequantize::{Codes, dequantize_blocks};
 pub use dtype::DType;
 pub use error::{Error, Result};
 pub use freed::give_back_freed;

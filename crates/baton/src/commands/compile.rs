@@ -2,26 +2,31 @@
 
 pub mod rewrite;
 
-use std::fs::{self, File};
-use std::io::{self, Read, Write};
+mod manifest;
+mod text;
+mod tokenizer;
+mod weights;
+
+use std::fs;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Context;
-use baton_coreml::interpret::{Interpreter, Precision};
-use baton_coreml::lower::{Lowering, MilLowering, PALETTE_BITS, Palette, Ranges};
-use baton_coreml::mil::TensorType;
+use baton_coreml::lower::{Chunks, Lowering, MilLowering, Part, WEIGHTS_NOTE};
 use baton_coreml::{
-    Model as Program, Package, PackageExecutor, PackageWriter, Quality, calibrate, compare,
+    Calibration, Draft, Model as Program, Package, PackageWriter, calibrate, measure,
 };
 use baton_cpu::{Isa, Pool, physical_cores};
 use baton_engine::ModelText;
-use baton_graph::{Batch, Executor, Graph, Limits, Rows, SeqId, hex, reference};
+use baton_graph::{Graph, Logits, hex};
+use baton_hub::Sha256;
 use baton_models::{BuildOptions, Model};
 use baton_weights::Weights;
 use serde_json::{Value, json};
 
+use self::manifest::Measured;
 use crate::computing::Threads;
 use crate::failure::{hinted, usage};
 use crate::interrupt::Unfinished;
@@ -35,6 +40,9 @@ Examples:
   baton compile ./model.gguf -o out --context 4096  for longer texts
   baton compile smollm2 -o out --tokens 64,512      functions for chunks of 64 and of 512 tokens
   baton compile smollm2 -o out --bits 6             weights as indices into tables of 64 values
+  baton compile smollm2 -o out --bits 4.5           tables of few values, larger where it matters most
+  baton compile smollm2 -o out --quantize int8      weights as integers with a scale for each channel
+  baton compile smollm2 -o out --chunk-size 950MB   several packages: layers, then the head
   baton compile smollm2 -o out --text notes.txt     calibrated and measured on a text of your own
   baton compile X.mlpackage -o out                  a package of anybody, rewritten for the Neural Engine
   baton compile X.mlpackage -o out --passes pow_to_mul,split_head     by these passes alone
@@ -44,31 +52,14 @@ The package has a function prefill_S_hH for chunks of S tokens behind a history 
 single tokens with the cache as a state, and head for logits, all over one file of weights, for iOS 18
 and macOS 15. It is written and checked on any machine; there is no Core ML needed.";
 
-/// Output channels that share a table, if nothing else is asked for.
-const GROUP: usize = 16;
 /// Tokens of a chunk, if nothing else is asked for.
 const TOKENS: u16 = 64;
-/// The package in the output folder.
-const PACKAGE: &str = "model.mlpackage";
 /// What a program that uses the package must know.
 const MANIFEST: &str = "baton.json";
-/// Bits of a weight in half precision.
-const HALF: u8 = 16;
-/// Tokens of the text that are run.
+/// Tokens of the text by which the model is calibrated, and those behind them on which it is measured.
 const SAMPLE: usize = 128;
 /// The context, if the model has one as long.
 const CONTEXT: usize = 2048;
-
-/// Most bytes of a text that are read: many times what [`SAMPLE`] tokens take.
-const MOST_TEXT: usize = 64 << 10;
-
-/// What the model is calibrated and measured on.
-const TEXT: &str = "The harbour lay still in the early light, and the boats that had come in with the night \
-    tide were tied up three deep along the wall. A man in a blue coat counted the boxes as they were \
-    lifted ashore: forty-two of herring, nine of cod, and one, at the very end, that held nothing but a \
-    brass clock packed in straw. Nobody knew whose it was. \"Leave it by the office,\" he said, \"and write \
-    the time on the slip, so that there is no question later.\" By noon the sun had burned off the haze, \
-    the prices stood in chalk on the board, and the clock, which had not been wound, showed ten past four.";
 
 /// Arguments of `baton compile`.
 #[derive(Debug, clap::Args)]
@@ -86,12 +77,14 @@ pub struct Args {
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_values_t = [TOKENS])]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=4096))]
     tokens: Vec<u16>,
-    /// Bits of a weight: 16 are half precision, fewer an index into a table of values
-    #[arg(long, value_name = "N", default_value_t = HALF, value_parser = bits)]
-    bits: u8,
-    /// Output channels that share a table of values; 0 for one table for each matrix
-    #[arg(long, value_name = "N", default_value_t = GROUP)]
-    group: usize,
+    #[command(flatten)]
+    weights: weights::Args,
+    /// Cut the model into packages of at most this size, counted in half precision
+    #[arg(long, value_name = "SIZE", value_parser = format::parse_memory, conflicts_with = "chunks")]
+    chunk_size: Option<u64>,
+    /// Cut the model into so many packages of layers, and one for the head
+    #[arg(long, value_name = "N")]
+    chunks: Option<usize>,
     /// Leave out the function for single tokens
     #[arg(long)]
     no_decode: bool,
@@ -113,20 +106,16 @@ impl Args {
         let given = [
             (self.context.is_some(), "--context"),
             (self.tokens != [TOKENS], "--tokens"),
-            (self.bits != HALF, "--bits"),
-            (self.group != GROUP, "--group"),
+            (self.chunk_size.is_some(), "--chunk-size"),
+            (self.chunks.is_some(), "--chunks"),
             (self.no_decode, "--no-decode"),
             (self.text.is_some(), "--text"),
             (self.no_quality, "--no-quality"),
             (self.threads.number().is_some(), "--threads"),
         ];
-        given.into_iter().find(|(given, _)| *given).map(|(_, option)| option)
+        let given = given.into_iter().find(|(given, _)| *given).map(|(_, option)| option);
+        given.or_else(|| self.weights.of_models())
     }
-}
-
-fn bits(text: &str) -> Result<u8, String> {
-    let found = text.parse().ok().filter(|bits| *bits == HALF || PALETTE_BITS.contains(bits));
-    found.ok_or_else(|| format!("16, or one of {PALETTE_BITS:?}"))
 }
 
 /// Compiles it.
@@ -164,25 +153,33 @@ pub fn execute(args: &Args) -> anyhow::Result<()> {
     if context == 0 || context > trained {
         return Err(usage(format!("--context {context}: this model has 1 to {trained}")));
     }
-    let threads = args.threads.number().unwrap_or_else(physical_cores);
-    let pool = Arc::new(Pool::new(threads, Isa::from_env()?)?);
     let start = Instant::now();
-    let compiler = Compiler::new(&model, context, args, pool)?;
-    let (program, package, quality) = whole_folder(output, |folder| {
-        let ranges = compiler.ranges()?;
-        let program = compiler.write(&folder.join(PACKAGE), ranges)?;
-        let package = Package::open(&folder.join(PACKAGE))?;
-        let quality = match args.no_quality {
-            true => None,
-            false => Some(compiler.quality(&package)?),
+    let compiler = Compiler::new(&model, context, args)?;
+    let (packages, measured) = whole_folder(output, |folder| {
+        let Calibration { ranges, energies, logits } = {
+            let _spinner = Spinner::start("calibrating");
+            calibrate(&compiler.graph, &compiler.weights, &compiler.tokens, compiler.seen)?
         };
-        let manifest = compiler.manifest(&program, &package, quality);
+        let energies = args.weights.energies(energies);
+        let forms = {
+            let _spinner = Spinner::start("choosing bits");
+            args.weights.forms(&compiler.graph, &compiler.weights, &energies)?
+        };
+        let lowering = MilLowering { ranges, energies, forms, ..compiler.lowering(args) };
+        let mut packages = compiler.write(folder, &lowering)?;
+        let measured = match args.no_quality {
+            true => None,
+            false => Some(compiler.measure(&mut packages, &logits)?),
+        };
+        let manifest = compiler.manifest(&lowering, &packages, measured.as_ref());
         let text = serde_json::to_string_pretty(&manifest)? + "\n";
         fs::write(folder.join(MANIFEST), text)
             .with_context(|| format!("cannot write {}", output.join(MANIFEST).display()))?;
-        Ok((program, package, quality))
+        tokenizer::copy(&model, folder)?;
+        let packages = packages.into_iter().map(Written::finish);
+        Ok((packages.collect::<anyhow::Result<Vec<_>>>()?, measured))
     })?;
-    report(output, &program, &package, quality, start)
+    report(output, &packages, measured.as_ref(), start)
 }
 
 /// Writes the folder `output`: all of it lies beside its place until it is whole.
@@ -216,161 +213,185 @@ fn partial_folder(parent: &Path) -> io::Result<tempfile::TempDir> {
     builder.tempdir_in(parent)
 }
 
-/// The text that a file begins with, at most [`MOST_TEXT`] bytes of it.
-fn beginning(path: &Path) -> anyhow::Result<String> {
-    let mut bytes = Vec::new();
-    File::open(path)
-        .and_then(|file| file.take(MOST_TEXT as u64 + 1).read_to_end(&mut bytes))
-        .with_context(|| format!("cannot read {}", path.display()))?;
-    if bytes.len() > MOST_TEXT {
-        bytes.truncate(MOST_TEXT);
-        // The last character may be cut in two.
-        if let Err(error) = std::str::from_utf8(&bytes)
-            && error.error_len().is_none()
-        {
-            bytes.truncate(error.valid_up_to());
-        }
+/// A package whose weights are written.
+struct Written {
+    file: String,
+    part: Part,
+    draft: Draft,
+    package: Package,
+}
+
+impl Written {
+    /// Writes the rest of it.
+    fn finish(self) -> anyhow::Result<(String, Package)> {
+        self.draft.finish(&self.package.model)?;
+        Ok((self.file, self.package))
     }
-    String::from_utf8(bytes).map_err(|_| {
-        let problem = format!("{} is no UTF-8 text", path.display());
-        hinted(problem, "convert it first, as with iconv")
-    })
 }
 
 struct Compiler<'a> {
     model: &'a Model,
     context: usize,
-    lowering: MilLowering,
+    chunks: Chunks,
     graph: Graph,
     weights: Weights,
     /// The text to calibrate and measure on.
     tokens: Vec<u32>,
+    /// The tokens that weights are chosen by. The package is measured on the others.
+    seen: usize,
     pool: Arc<Pool>,
 }
 
 impl<'a> Compiler<'a> {
-    fn new(
-        model: &'a Model,
-        context: usize,
-        args: &Args,
-        pool: Arc<Pool>,
-    ) -> anyhow::Result<Compiler<'a>> {
+    fn new(model: &'a Model, context: usize, args: &Args) -> anyhow::Result<Compiler<'a>> {
+        let threads = args.threads.number().unwrap_or_else(physical_cores);
+        let pool = Arc::new(Pool::new(threads, Isa::from_env()?)?);
         let (graph, weights) = model.build(&BuildOptions { context })?;
-        let text = match &args.text {
-            Some(path) => beginning(path)?,
-            None => TEXT.to_owned(),
-        };
+        let text = text::text(args.text.as_deref())?;
         let mut tokens = ModelText::of(model)?.tokenizer.encode(&text, true)?;
-        tokens.truncate(SAMPLE.min(context));
+        tokens.truncate((2 * SAMPLE).min(context));
         if tokens.is_empty() {
             return Err(usage("the text to calibrate on is empty"));
         }
+        let seen = SAMPLE.min(tokens.len() / 2);
+        let chunks = match (args.chunk_size, args.chunks) {
+            (Some(size), _) => Chunks::Bytes(size),
+            (None, Some(n)) => Chunks::Count(n),
+            (None, None) => Chunks::Whole,
+        };
+        Ok(Compiler { model, context, chunks, graph, weights, tokens, seen, pool })
+    }
+
+    fn lowering(&self, args: &Args) -> MilLowering {
         let mut columns: Vec<usize> =
-            args.tokens.iter().map(|&n| usize::from(n).min(context)).collect();
+            args.tokens.iter().map(|&n| usize::from(n).min(self.context)).collect();
         columns.sort_unstable();
         columns.dedup();
-        let decode = (!args.no_decode).then_some(context);
-        let palette = (args.bits != HALF).then_some(Palette { bits: args.bits, group: args.group });
-        let lowering =
-            MilLowering { decode, palette, ..MilLowering::for_context(context, &columns) };
-        Ok(Compiler { model, context, lowering, graph, weights, tokens, pool })
+        let decode = (!args.no_decode).then_some(self.context);
+        MilLowering { decode, ..MilLowering::for_context(self.context, &columns) }
     }
 
-    fn ranges(&self) -> anyhow::Result<Ranges> {
-        let _spinner = Spinner::start("calibrating");
-        Ok(calibrate(&self.graph, &self.weights, &self.tokens, &self.pool)?)
+    /// Writes the weights of every package into a folder.
+    fn write(&self, folder: &Path, lowering: &MilLowering) -> anyhow::Result<Vec<Written>> {
+        let parts = lowering.parts(&self.graph, self.chunks)?;
+        let files = file_names(&parts);
+        let mut written = Vec::new();
+        for (part, file) in parts.into_iter().zip(files) {
+            let _spinner = Spinner::start(&format!("writing {file}"));
+            let mut writer = PackageWriter::create(&folder.join(&file))?;
+            let blobs = &mut writer.weights;
+            let mut program = lowering.lower_part(&self.graph, &self.weights, &part, blobs)?;
+            program.metadata.description = self.model.name().to_owned();
+            program.metadata.version = concat!("baton ", env!("CARGO_PKG_VERSION")).into();
+            program.metadata.licence = self.model.licence().unwrap_or_default().to_owned();
+            let draft = writer.seal()?;
+            let package = draft.package(program)?;
+            written.push(Written { file, part, draft, package });
+        }
+        Ok(written)
     }
 
-    fn write(&self, path: &Path, ranges: Ranges) -> baton_coreml::Result<Program> {
-        let _spinner = Spinner::start("writing the package");
-        let lowering = MilLowering { ranges, ..self.lowering.clone() };
-        let mut writer = PackageWriter::create(path)?;
-        let mut program = lowering.lower(&self.graph, &self.weights, &mut writer.weights)?;
-        program.metadata.description = self.model.name().to_owned();
-        program.metadata.version = concat!("baton ", env!("CARGO_PKG_VERSION")).into();
-        program.metadata.licence = self.model.licence().unwrap_or_default().to_owned();
-        writer.finish(&program)?;
-        Ok(program)
-    }
-
-    /// Runs the package with every intermediate result in half precision, and the model in single.
-    fn quality(&self, package: &Package) -> anyhow::Result<Quality> {
+    /// Runs the packages with every intermediate result in half precision, and takes note in them of how
+    /// far they are from the model in single.
+    fn measure(&self, written: &mut [Written], expected: &Logits) -> anyhow::Result<Measured> {
         let _spinner = Spinner::start("comparing with the model");
-        let expected = reference::logits(&self.graph, &self.weights, &self.tokens)?;
-        let n = self.tokens.len();
-        let limits = Limits { context: n, kv_tokens: n, batch_tokens: n };
-        let interpreter = Interpreter::new(package, Precision::F16, self.pool.clone())?;
-        let executor =
-            PackageExecutor::new(&self.graph, &self.weights, package, interpreter, limits);
-        let batch = Batch::one(SeqId(0), self.tokens.clone(), Rows::All);
-        Ok(compare(&self.tokens, &executor?.forward(&batch)?, &expected))
+        let packages: Vec<&Package> = written.iter().map(|written| &written.package).collect();
+        let (graph, weights, tokens) = (&self.graph, &self.weights, &self.tokens);
+        let (quality, extremes) =
+            measure(graph, weights, &packages, tokens, self.seen, expected, &self.pool)?;
+        let ids: Vec<u8> = tokens.iter().flat_map(|id| id.to_le_bytes()).collect();
+        let measured = Measured { quality, extremes, text: Sha256::of(&ids).to_string() };
+        let note = measured.to_json().to_string();
+        for written in written {
+            let user = &mut written.package.model.metadata.user;
+            user.insert(manifest::QUALITY.into(), note.clone());
+        }
+        Ok(measured)
     }
 
-    fn manifest(&self, program: &Program, package: &Package, quality: Option<Quality>) -> Value {
-        let tensor = |(name, ty): (&str, &TensorType)| json!({ "name": name, "shape": ty.shape, "type": ty.dtype.name() });
-        let functions = program.program.functions.iter().map(|(name, function)| {
-            json!({
-                "name": name,
-                "inputs": function.tensor_inputs().map(tensor).collect::<Vec<_>>(),
-                "outputs": function.outputs().map(tensor).collect::<Vec<_>>(),
-                "states": function.states().map(tensor).collect::<Vec<_>>(),
-            })
-        });
-        let weights = match self.lowering.palette {
-            None => "fp16".to_owned(),
-            Some(palette) => format!("lut{}", palette.bits),
+    fn manifest(
+        &self,
+        lowering: &MilLowering,
+        packages: &[Written],
+        measured: Option<&Measured>,
+    ) -> Value {
+        let forms = &lowering.forms;
+        let weights = match forms.by_name.is_empty() {
+            true => forms.each.to_string(),
+            false => "mixed".to_owned(),
+        };
+        let by_name = forms.by_name.iter();
+        let by_name = by_name.map(|(name, form)| (name.clone(), form.to_string().into()));
+        let package = |w: &Written| {
+            manifest::package(&w.file, &w.part, &w.package.model, w.package.weight_bytes())
         };
         json!({
-            "format": 1,
+            "format": 2,
             "model": self.model.name(),
             "architecture": self.model.architecture(),
             "fingerprint": hex(self.graph.fingerprint()),
-            "package": PACKAGE,
             "context": self.context,
             "weights": weights,
-            "group": self.lowering.palette.map(|palette| palette.group),
-            "weight_bytes": package.weight_bytes(),
-            "functions": functions.collect::<Vec<_>>(),
-            "metadata": program.metadata.user,
-            "quality": quality.map(|q| json!({
-                "tokens": q.rows,
-                "divergence": q.divergence,
-                "top1": q.top1,
-                "perplexity": q.perplexity,
-                "reference_perplexity": q.reference_perplexity,
-            })),
+            "forms": by_name.collect::<serde_json::Map<_, _>>(),
+            "weight_bytes": packages.iter().map(|w| w.package.weight_bytes()).sum::<u64>(),
+            "packages": packages.iter().map(package).collect::<Vec<_>>(),
+            "metadata": packages.first().map(|w| &w.package.model.metadata.user),
+            "quality": measured.map(Measured::to_json),
         })
     }
 }
 
+/// A file for each part, in an order that names keep.
+fn file_names(parts: &[Part]) -> Vec<String> {
+    let chunks = parts.iter().filter(|part| part.has_layers()).count();
+    let name = |(i, part): (usize, &Part)| {
+        let (kind, at, of) = match part.has_layers() {
+            _ if parts.len() == 1 => return "model.mlpackage".to_owned(),
+            true => ("chunk", i + 1, chunks),
+            false => ("head", i + 1 - chunks, parts.len() - chunks),
+        };
+        match of {
+            1 => format!("model_{kind}.mlpackage"),
+            _ => format!("model_{kind}_{at:02}_of_{of:02}.mlpackage"),
+        }
+    };
+    parts.iter().enumerate().map(name).collect()
+}
+
 fn report(
     output: &Path,
-    program: &Program,
-    package: &Package,
-    quality: Option<Quality>,
+    packages: &[(String, Package)],
+    measured: Option<&Measured>,
     start: Instant,
 ) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
+    let bytes = packages.iter().map(|(_, package)| package.weight_bytes()).sum();
     writeln!(
         out,
         "{}: {} of weights, in {}",
         output.display(),
-        format::bytes(package.weight_bytes()),
+        format::bytes(bytes),
         format::time(start.elapsed())
     )?;
-    let rows: Vec<_> = program
-        .program
-        .functions
-        .iter()
-        .map(|(name, function)| {
+    for (file, package) in packages {
+        let program: &Program = &package.model;
+        if packages.len() > 1 {
+            writeln!(out, "{file}: {}", format::bytes(package.weight_bytes()))?;
+        }
+        let functions = program.program.functions.iter();
+        let operations = functions.map(|(name, function)| {
             let ops = function.body.ops.iter().filter(|op| !op.is_constant()).count();
             [name.clone(), format!("{ops} operations")]
-        })
-        .collect();
-    for line in format::table(&rows) {
-        writeln!(out, "  {line}")?;
+        });
+        for line in format::table(&operations.collect::<Vec<_>>()) {
+            writeln!(out, "  {line}")?;
+        }
+        if let Some(note) = program.metadata.user.get(WEIGHTS_NOTE) {
+            writeln!(out, "  {note}")?;
+        }
     }
-    if let Some(q) = quality {
+    if let Some(measured) = measured {
+        let q = measured.quality;
         writeln!(
             out,
             "over {} tokens in half precision: KL {:.5}, same likeliest token {:.1} %, perplexity {:.3} \
@@ -381,6 +402,19 @@ fn report(
             q.perplexity,
             q.reference_perplexity
         )?;
+        if let Some(largest) = measured.largest() {
+            let (value, op) = (largest.largest, &largest.op);
+            writeln!(out, "largest result: {value:.0} of {op} in {}", largest.function)?;
+        }
+        let n = measured.overflows().count();
+        if let Some(first) = measured.overflows().next() {
+            let (op, function) = (&first.op, &first.function);
+            writeln!(
+                out,
+                "warning: {n} operations leave half precision, first {op} in {function}; calibrate on a \
+                 text that is like yours with --text"
+            )?;
+        }
     }
     out.flush()?;
     Ok(())
@@ -389,30 +423,6 @@ fn report(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_text_is_read_up_to_a_character_near_its_bound() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("text");
-        let read = |bytes: &[u8]| {
-            fs::write(&path, bytes).unwrap();
-            beginning(&path)
-        };
-        assert_eq!(read("grüße".as_bytes()).unwrap(), "grüße");
-        // 64 KiB are no multiple of three bytes.
-        let long = "\u{20ac}".repeat(MOST_TEXT);
-        assert_eq!(read(long.as_bytes()).unwrap(), long[..MOST_TEXT / 3 * 3]);
-        let exact = "a".repeat(MOST_TEXT);
-        assert_eq!(read(exact.as_bytes()).unwrap(), exact);
-        // What ends in half a character by itself is no text, nor is one with other bytes in it.
-        for bytes in [&b"gr\xc3"[..], b"\xff\xfe", &[b"\xff".as_slice(), long.as_bytes()].concat()]
-        {
-            let error = read(bytes).unwrap_err().to_string();
-            assert!(error.contains("is no UTF-8 text"), "{error}");
-        }
-        let error = beginning(&folder.path().join("none")).unwrap_err().to_string();
-        assert!(error.contains("cannot read"), "{error}");
-    }
 
     #[cfg(unix)]
     #[test]

@@ -4,7 +4,9 @@ use std::path::Path;
 
 use baton_coreml::Package;
 use baton_models::testing::goldens;
-use serde_json::Value;
+use baton_text::Tokenizer;
+use baton_weights::GgufFile;
+use serde_json::{Value, json};
 
 use crate::program::Home;
 
@@ -43,11 +45,19 @@ fn a_model_becomes_a_package_that_answers_as_it_does() {
     assert!(said.contains("same likeliest token 100.0 %"), "{said}");
     let manifest = std::fs::read(folder.join("baton.json")).unwrap();
     let manifest: Value = serde_json::from_slice(&manifest).unwrap();
-    assert_eq!((&manifest["format"], &manifest["context"]), (&1.into(), &200.into()));
-    assert!(manifest["quality"]["divergence"].as_f64().unwrap() < 1e-2, "{manifest}");
+    assert_eq!((&manifest["format"], &manifest["context"]), (&2.into(), &200.into()));
+    let quality = &manifest["quality"];
+    assert!(quality["divergence"].as_f64().unwrap() < 1e-2, "{manifest}");
+    assert!(quality["tokens"].as_u64() > Some(0) && quality["overflows"] == json!([]), "{quality}");
+    assert!(quality["largest"]["value"].as_f64() < Some(65_504.0), "{quality}");
     let package = Package::open(&folder.join("model.mlpackage")).unwrap();
     let names: Vec<&String> = package.model.program.functions.keys().collect();
-    let described = manifest["functions"].as_array().unwrap();
+    // What was measured is in the package, too.
+    let note: Value = serde_json::from_str(&package.model.metadata.user["baton.quality"]).unwrap();
+    assert_eq!(&note, quality);
+    let [entry] = &manifest["packages"].as_array().unwrap()[..] else { panic!("{manifest}") };
+    assert_eq!(entry["file"], "model.mlpackage");
+    let described = entry["functions"].as_array().unwrap();
     assert!(described.iter().zip(&names).all(|(f, name)| f["name"] == name.as_str()));
     let prefill = ["prefill_16_h0", "prefill_16_h200", "prefill_1_h0", "prefill_1_h200"];
     assert_eq!(names, [&["decode", "head"], &prefill[..]].concat());
@@ -62,6 +72,46 @@ fn a_model_becomes_a_package_that_answers_as_it_does() {
         .map(|folder| Package::open(&folder.join("model.mlpackage")).unwrap().weight_bytes());
     assert!(small * 2 < whole, "{small} of {whole} bytes");
     home.run(&["compile", &model, "-o", "x", "-c", "9999999"]).failed(2, "--context");
+    home.run(&["compile", &model, "-o", "x", "--bits", "9"]).failed(2, "average");
+    home.run(&["compile", &model, "-o", "x", "--block", "32"]).failed(2, "--quantize");
+}
+
+#[test]
+fn a_model_in_chunks_has_a_package_for_each_and_its_tokenizer_beside_them() {
+    let home = Home::new();
+    let model = home.model();
+    let folder = home.path("chunks");
+    let options = ["--context", "64", "--chunks", "1", "--quantize", "int8", "--no-decode"];
+    let args = [&["compile", &model, "-o", folder.to_str().unwrap()], &options[..]].concat();
+    let said = home.run(&args).ok();
+    assert!(said.contains("same likeliest token"), "{said}");
+    let manifest: Value =
+        serde_json::from_slice(&std::fs::read(folder.join("baton.json")).unwrap()).unwrap();
+    assert_eq!(manifest["weights"], "int8");
+    let entries = manifest["packages"].as_array().unwrap();
+    assert_eq!(entries.len(), 2, "{manifest}");
+    for (entry, name) in entries.iter().zip(["model_chunk.mlpackage", "model_head.mlpackage"]) {
+        assert_eq!(entry["file"], name);
+        let package = Package::open(&folder.join(name)).unwrap();
+        assert_eq!(entry["weight_bytes"], package.weight_bytes());
+    }
+    assert_eq!((&entries[0]["layers"], &entries[1]["layers"]), (&json!([0, 1]), &Value::Null));
+    // The tokenizer gives the same tokens as the model's own.
+    let text = "Grüße, world";
+    let tokenizer = folder.join("tokenizer.gguf");
+    let metadata = GgufFile::open(&tokenizer).unwrap();
+    assert!(metadata.tensors().is_empty() && !metadata.metadata().is_empty());
+    let encode = |file: &GgufFile| {
+        Tokenizer::from_gguf(file.metadata()).unwrap().encode(text, true).unwrap()
+    };
+    assert_eq!(encode(&metadata), encode(&GgufFile::open(&model).unwrap()));
+    let template = std::fs::read_to_string(folder.join("chat_template.jinja")).unwrap();
+    assert_eq!(template, crate::tiny::TEMPLATE);
+    let many = ["--context", "64", "--chunks", "99"];
+    let args = [&["compile", &model, "-o", "x"], &many[..]].concat();
+    home.run(&args).failed(1, "99 chunks of");
+    let args = [&["compile", &model, "-o", "x"], &["--chunk-size", "10"][..]].concat();
+    home.run(&args).failed(1, "larger chunks");
 }
 
 #[test]

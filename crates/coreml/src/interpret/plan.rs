@@ -4,9 +4,10 @@ use std::collections::{HashMap, HashSet};
 
 use super::constants::Constants;
 use super::moves::only_moves;
-use super::{Plan, Rounding, Source, Step};
+use super::tensor::Tensor;
+use super::{Plan, Rounding, Source, States, Step};
 use crate::Result;
-use crate::mil::{Binding, Function, Op, TensorType};
+use crate::mil::{Binding, DataType, Function, Op, TensorType};
 
 impl Plan {
     pub(super) fn new(function: &Function, constants: &mut Constants<'_>) -> Result<Plan> {
@@ -57,6 +58,42 @@ impl Plan {
         plan.mark_last_uses();
         plan.mark_moved_states();
         Ok(plan)
+    }
+
+    /// The places of a call with its inputs in them, or what is wrong with which of them.
+    pub(super) fn begin(
+        &self,
+        inputs: &[(&str, Tensor)],
+        states: &States,
+    ) -> std::result::Result<Vec<Option<Tensor>>, (String, String)> {
+        let known = |name: &str| self.inputs.iter().any(|(known, ..)| known == name);
+        if let Some((name, _)) = inputs.iter().find(|(name, _)| !known(name)) {
+            return Err((name.to_string(), "there is no such input".into()));
+        }
+        let mut slots: Vec<Option<Tensor>> = vec![None; self.slots];
+        for (name, ty, slot) in &self.inputs {
+            let given = inputs.iter().find(|(given, _)| given == name);
+            let Some((_, tensor)) = given else {
+                return Err((name.clone(), "this input is missing".into()));
+            };
+            if !tensor.is(ty) {
+                return Err((
+                    name.clone(),
+                    format!("this input is {:?}, not {ty}", tensor.shape()),
+                ));
+            }
+            let mut tensor = tensor.clone();
+            if ty.dtype == DataType::Float16 {
+                tensor.round_to_f16();
+            }
+            slots[*slot] = Some(tensor);
+        }
+        for (name, ty) in &self.states {
+            if !states.get(name).is_some_and(|tensor| tensor.is(ty)) {
+                return Err((name.clone(), format!("this state does not hold {ty}")));
+            }
+        }
+        Ok(slots)
     }
 
     /// Finds out where each place is read for the last time.

@@ -13,7 +13,7 @@ pub(super) fn linear(call: &mut Call<'_>) -> Outcome<Tensor> {
     let bias = call.optional("bias")?;
     let weight = call.constant("weight").ok_or("weight is no constant")?;
     let matrix = weight.matrix()?;
-    let out = times(call.pool, &x, matrix, bias.as_ref().and_then(Tensor::as_floats));
+    let out = times(call.pool, &x, &matrix, bias.as_ref().and_then(Tensor::as_floats));
     Ok(Tensor::floats(&call.ty().shape, out))
 }
 
@@ -60,7 +60,7 @@ pub(super) fn conv(call: &mut Call<'_>) -> Outcome<Tensor> {
         let matrix = weight.matrix()?;
         let mut values = Vec::with_capacity(n * out * h * w);
         for image in x.chunks_exact(c * h * w) {
-            let y = times(call.pool, &transposed(image, c, h * w), matrix, bias);
+            let y = times(call.pool, &transposed(image, c, h * w), &matrix, bias);
             values.extend(transposed(&y, h * w, out));
         }
         return Ok(Tensor::floats(&out_shape, values));

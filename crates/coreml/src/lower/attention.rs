@@ -9,6 +9,9 @@ use super::{Anatomy, unsupported};
 use crate::Result;
 use crate::mil::{Arg, Value, Var};
 
+/// What the names of scores to which a mask was added end in.
+pub(crate) const MASKED: &str = "_masked";
+
 /// What the position behind the new token is kept as among the inputs.
 const NEXT: &str = "next position";
 
@@ -39,7 +42,8 @@ impl<W: Write + Seek> FunctionLowering<'_, '_, '_, W> {
                 self.reshape(&part(&format!("{text}_heads")), x, &[1, kv_heads, dim, columns])?;
             new.push(self.swapped(&part(text), &x)?);
         }
-        let layer = state.index();
+        // Counted from the first layer of its package.
+        let layer = state.index() - self.part.layers.start;
         let keys = self.all_of(&part("keys"), 0, layer, &new[0])?;
         let values = self.all_of(&part("values"), 1, layer, &new[1])?;
         let places = keys.shape()[2];
@@ -51,7 +55,7 @@ impl<W: Write + Seek> FunctionLowering<'_, '_, '_, W> {
         }
         let scores = self.reshape(&part("by_head"), &scores, &[1, heads, columns, places])?;
         let mask = self.inputs[&Anatomy::mask(attention.window)].clone();
-        let scores = self.binary("add", &part("masked"), &scores, &mask)?;
+        let scores = self.binary("add", &format!("{name}{MASKED}"), &scores, &mask)?;
         let shares = match attention.sinks {
             None => self.unary("softmax", &part("shares"), &scores, &[("axis", (-1).into())])?,
             // The sinks are scores of one place more, which is then left out.

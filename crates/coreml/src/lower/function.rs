@@ -3,12 +3,15 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io::{Seek, Write};
 
-use baton_graph::{Graph, Op, ValueId};
+use baton_graph::{Graph, Node, Op, ValueId};
 
 use super::weights::Emitter;
-use super::{Anatomy, MilLowering, unsupported};
+use super::{Anatomy, MilLowering, Part, unsupported};
 use crate::Result;
 use crate::mil::{Arg, DataType, Function, FunctionBuilder, TensorType, Value, Var};
+
+/// The input of a chunk that goes on with what an earlier one has come to.
+pub(crate) const INCOMING: &str = "incoming";
 
 /// Which function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +34,7 @@ pub(super) struct FunctionLowering<'a, 'e, 'b, W> {
     pub options: &'a MilLowering,
     pub graph: &'a Graph,
     pub anatomy: &'a Anatomy,
+    pub part: &'a Part,
     pub emitter: &'e mut Emitter<'a, 'b, W>,
     pub kind: Kind,
     pub b: FunctionBuilder,
@@ -48,6 +52,7 @@ impl<'a, 'e, 'b, W: Write + Seek> FunctionLowering<'a, 'e, 'b, W> {
         options: &'a MilLowering,
         graph: &'a Graph,
         anatomy: &'a Anatomy,
+        part: &'a Part,
         emitter: &'e mut Emitter<'a, 'b, W>,
         kind: Kind,
     ) -> Self {
@@ -55,6 +60,7 @@ impl<'a, 'e, 'b, W: Write + Seek> FunctionLowering<'a, 'e, 'b, W> {
             options,
             graph,
             anatomy,
+            part,
             emitter,
             kind,
             b: FunctionBuilder::new(),
@@ -101,12 +107,13 @@ impl<'a, 'e, 'b, W: Write + Seek> FunctionLowering<'a, 'e, 'b, W> {
 
     fn layers(mut self) -> Result<Function> {
         self.make_inputs()?;
-        for (i, node) in self.graph.nodes().iter().enumerate() {
+        for i in self.part.nodes.clone() {
+            let node = &self.graph.nodes()[i];
             if !self.anatomy.head.contains(&i) && !matches!(node.op, Op::Embedding { .. }) {
                 self.node(node)?;
             }
         }
-        let hidden = self.whole(self.anatomy.cut)?;
+        let hidden = self.whole(self.part.leaves)?;
         let wanted = self.residual_factor() / hidden.factor;
         let hidden = self.times("hidden", &hidden.pieces[0], wanted)?;
         let mut outputs = vec![self.named("hidden", &hidden)?];
@@ -125,23 +132,40 @@ impl<'a, 'e, 'b, W: Write + Seek> FunctionLowering<'a, 'e, 'b, W> {
 
     fn make_inputs(&mut self) -> Result<()> {
         let columns = self.columns();
+        let factor = self.residual_factor();
+        let nodes = &self.graph.nodes()[self.part.nodes.clone()];
         for (i, embedding) in self.anatomy.embeddings.iter().enumerate() {
+            let first = self.part.enters.is_none();
+            if !first && !nodes.iter().any(|node| node.inputs.contains(&embedding.output)) {
+                continue;
+            }
             let features = self.graph.ty(embedding.output).features();
             let x = self.input(&Anatomy::embedded(i), &[1, features, 1, columns]);
-            let lowered = Lowered { pieces: vec![x], factor: self.residual_factor() };
-            self.values.insert(embedding.output, lowered);
+            self.values.insert(embedding.output, Lowered { pieces: vec![x], factor });
+        }
+        if let Some(value) = self.part.enters {
+            let features = self.graph.ty(value).features();
+            let x = self.input(INCOMING, &[1, features, 1, columns]);
+            self.values.insert(value, Lowered { pieces: vec![x], factor });
         }
         for (i, rope) in self.anatomy.ropes.iter().enumerate() {
-            for name in Anatomy::rotation(i) {
-                self.input(&name, &[1, 1, rope.head_dim, columns]);
+            if nodes.iter().any(|node| matches!(&node.op, Op::Rope(own) if own == rope)) {
+                for name in Anatomy::rotation(i) {
+                    self.input(&name, &[1, 1, rope.head_dim, columns]);
+                }
             }
         }
-        let Some([layers, heads, width]) = self.anatomy.cache else { return Ok(()) };
+        let Some([_, heads, width]) = self.anatomy.cache else { return Ok(()) };
+        let layers = self.part.layers.len();
         let places = match self.kind {
             Kind::Prefill { tokens, history } => history + tokens,
             _ => self.state_shape()[2],
         };
         for &window in &self.anatomy.windows {
+            let has = |node: &Node| matches!(&node.op, Op::Attention(a) if a.window == window);
+            if !nodes.iter().any(has) {
+                continue;
+            }
             self.input(&Anatomy::mask(window), &[1, 1, columns, places]);
         }
         match self.kind {
@@ -167,7 +191,8 @@ impl<'a, 'e, 'b, W: Write + Seek> FunctionLowering<'a, 'e, 'b, W> {
 
     /// The shape of each state, `(layers, heads, places, features)`.
     pub fn state_shape(&self) -> [usize; 4] {
-        let [layers, heads, width] = self.anatomy.cache.unwrap_or([1, 1, 1]);
+        let [_, heads, width] = self.anatomy.cache.unwrap_or([1, 1, 1]);
+        let layers = self.part.layers.len().max(1);
         let context = match self.kind {
             Kind::Decode { context } => context,
             _ => 1,

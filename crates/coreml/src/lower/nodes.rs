@@ -17,7 +17,7 @@ const LEAST: f32 = 5.960_464_5e-8;
 /// then far from both ends of half precision.
 const NORM_TARGET: f32 = 32.0;
 /// The factor of norms whose inputs nobody has measured: squares then overflow from 4096 on.
-pub(crate) const NORM_DEFAULT: f32 = 0.0625;
+const NORM_DEFAULT: f32 = 0.0625;
 
 impl<W: Write + Seek> FunctionLowering<'_, '_, '_, W> {
     /// Adds a node's operations.
@@ -124,12 +124,21 @@ impl<W: Write + Seek> FunctionLowering<'_, '_, '_, W> {
         let on_weights = factor / input.factor;
         let whole_output = self.only_elementwise_behind(node.output);
         let mut pieces = Vec::new();
+        let mut before = 0;
         for part in &linear.parts {
             let rows = self.graph.weights()[part.weight.index()].shape[0];
-            let each = if whole_output { self.options.head_piece } else { rows };
+            // Of a vocabulary those rows that this package has.
+            let (own, each) = match (&self.part.head, whole_output) {
+                (Some(head), true) => {
+                    let own = [head.start, head.end].map(|row| row.clamp(before, before + rows));
+                    (own[0] - before..own[1] - before, self.options.head_piece.max(1))
+                }
+                _ => (0..rows, rows.max(1)),
+            };
+            before += rows;
             let bias = part.bias.map(|id| self.emitter.vector(id)).transpose()?;
-            for start in (0..rows).step_by(each.max(1)) {
-                let range = start..rows.min(start + each.max(1));
+            for start in own.clone().step_by(each) {
+                let range = start..own.end.min(start + each);
                 let name = match pieces.len() {
                     0 => name.to_owned(),
                     n => format!("{name}_{n}"),
@@ -167,6 +176,13 @@ impl<W: Write + Seek> FunctionLowering<'_, '_, '_, W> {
                 let args = [("indices", indices.into()), ("lut", tables.into())];
                 let dense =
                     self.b.op("constexpr_lut_to_dense", &format!("{name}_weight"), &args)?;
+                Ok((&dense).into())
+            }
+            Weight::Integers { codes, scales, offsets } => {
+                let mut args = vec![("data", codes.into()), ("scale", scales.into())];
+                args.extend(offsets.map(|offsets| ("offset", offsets.into())));
+                let name = format!("{name}_weight");
+                let dense = self.b.op("constexpr_blockwise_shift_scale", &name, &args)?;
                 Ok((&dense).into())
             }
         }

@@ -1,6 +1,6 @@
 //! A model's weights as constants of functions.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::{Seek, Write};
 use std::ops::Range;
 
@@ -8,14 +8,18 @@ use baton_graph::{Graph, WeightId};
 use baton_weights::{Tensor, Weights};
 use half::f16;
 use half::slice::HalfFloatSliceExt;
+use rayon::prelude::*;
 
-use super::palette::{Palette, palettize};
+use super::forms::Form;
+use super::integers::{self, Integers};
+use super::palette::palettize;
+use super::{Energies, MilLowering};
 use crate::blob::BlobWriter;
 use crate::mil::{DataType, Value};
 use crate::{Error, Problem, Result};
 
 /// Elements that are converted at once.
-const AT_ONCE: usize = 1 << 20;
+const AT_ONCE: usize = 1 << 18;
 /// The fewest elements that go to the weight file.
 const LEAST_BLOB: usize = 10;
 
@@ -26,6 +30,8 @@ pub(super) enum Weight {
     Dense(Value),
     /// An index for each, and the tables.
     Palettized { indices: Value, tables: Value },
+    /// An integer for each, and the scales and offsets of blocks.
+    Integers { codes: Value, scales: Value, offsets: Option<Value> },
 }
 
 /// Writes weights on demand. What a weight has become is remembered, so that no function writes it again.
@@ -35,7 +41,10 @@ pub(super) struct Emitter<'a, 'b, W> {
     blobs: &'b mut BlobWriter<W>,
     /// Matrices by weight, rows and factor.
     matrices: HashMap<(WeightId, Range<usize>, u32), Weight>,
-    palette: Option<Palette>,
+    options: &'a MilLowering,
+    /// Matrices of quantized sources that are written as they are, and those that are not, by type.
+    kept: usize,
+    anew: BTreeMap<String, usize>,
 }
 
 impl<'a, 'b, W: Write + Seek> Emitter<'a, 'b, W> {
@@ -44,7 +53,7 @@ impl<'a, 'b, W: Write + Seek> Emitter<'a, 'b, W> {
     pub fn new(
         graph: &'a Graph,
         weights: &'a Weights,
-        palette: Option<Palette>,
+        options: &'a MilLowering,
         blobs: &'b mut BlobWriter<W>,
     ) -> Result<Emitter<'a, 'b, W>> {
         for spec in graph.weights() {
@@ -54,7 +63,8 @@ impl<'a, 'b, W: Write + Seek> Emitter<'a, 'b, W> {
                 return Err(invalid(&spec.name, text));
             }
         }
-        Ok(Emitter { graph, weights, blobs, matrices: HashMap::new(), palette })
+        let (matrices, anew) = (HashMap::new(), BTreeMap::new());
+        Ok(Emitter { graph, weights, blobs, matrices, options, kept: 0, anew })
     }
 
     fn tensor(&self, id: WeightId) -> Result<&'a Tensor> {
@@ -74,52 +84,75 @@ impl<'a, 'b, W: Write + Seek> Emitter<'a, 'b, W> {
         }
         let tensor = self.tensor(id)?;
         let name = &self.graph.weights()[id.index()].name;
-        let cols = tensor.cols();
-        let n = rows.len() * cols;
-        let (mut bytes, mut plain) = (Vec::new(), Vec::new());
-        let each = (AT_ONCE / cols).max(1);
-        for start in rows.clone().step_by(each) {
-            let part = tensor.slice_rows(start..rows.end.min(start + each));
-            let mut values = part.to_f32();
-            if factor != 1.0 {
-                values.iter_mut().for_each(|v| *v *= factor);
-            }
-            let halves = halves(name, &values)?;
-            match self.palette {
-                None => bytes.extend(halves),
-                Some(_) => plain.append(&mut values),
-            }
-        }
-        // What was read stays in the file.
-        tensor.release();
-        let shape = [rows.len(), cols, 1, 1];
-        // A table would be longer than what it stands for.
-        let palette = self.palette.filter(|palette| n > 2 << palette.bits);
-        let weight = match palette {
-            None => {
-                if !plain.is_empty() {
-                    bytes = halves(name, &plain)?;
-                }
+        let shape = [rows.len(), tensor.cols(), 1, 1];
+        let form = self.options.forms.of(name).of_size(rows.len() * tensor.cols());
+        let options = self.options;
+        let columns = || column_weights(&options.energies, name, tensor.cols());
+        let weight = match form {
+            Form::Half => {
+                let bytes: Vec<u8> = halves(name, tensor, rows.clone(), factor)?
+                    .iter()
+                    .flat_map(|half| half.to_le_bytes())
+                    .collect();
                 Weight::Dense(self.blobs.add(DataType::Float16, &shape, &bytes)?)
             }
-            Some(palette) => {
-                let found = palettize(&plain, rows.len(), palette);
+            Form::Palette(palette) => {
+                let values = finite_halves(name, tensor, rows.clone(), factor)?;
+                let found = palettize(&values, &columns(), palette);
+                self.count(tensor, false);
                 let indices = self.blobs.add(index_type(palette.bits), &shape, &found.indices)?;
                 let tables = [found.groups, 1, 1, 1, 1 << palette.bits, 1];
                 let tables = self.numbers(name, &tables, &found.tables)?;
                 Weight::Palettized { indices, tables }
             }
+            Form::Integer(integer) => {
+                let part = tensor.slice_rows(rows.clone());
+                let kept = integers::keep(&part, integer, factor);
+                self.count(tensor, kept.is_some());
+                let Integers { dtype, codes, scales, offsets } = match kept {
+                    Some(kept) => kept,
+                    None => {
+                        let values = finite_halves(name, tensor, rows.clone(), factor)?;
+                        integers::quantize(&values, &columns(), integer)
+                    }
+                };
+                let codes = self.blobs.add(dtype, &shape, &codes)?;
+                let blocks = [rows.len(), scales.len() / rows.len(), 1, 1];
+                let offsets = offsets.map(|offsets| self.numbers(name, &blocks, &offsets));
+                let offsets = offsets.transpose()?;
+                Weight::Integers { codes, scales: self.numbers(name, &blocks, &scales)?, offsets }
+            }
         };
+        // What was read stays in the file.
+        tensor.release();
         self.matrices.insert(key, weight.clone());
         Ok(weight)
     }
 
+    /// Counts a matrix whose source is quantized.
+    fn count(&mut self, tensor: &Tensor, kept: bool) {
+        match kept {
+            true => self.kept += 1,
+            false if tensor.dtype().is_float() => {}
+            false => *self.anew.entry(tensor.dtype().to_string()).or_default() += 1,
+        }
+    }
+
+    /// What has become of matrices that were quantized before, if there are any that are quantized now.
+    pub fn note(&self) -> Option<String> {
+        let kept = (self.kept > 0).then(|| format!("{} as in the source", self.kept));
+        let anew = self.anew.iter().map(|(dtype, n)| format!("{n} anew from decoded {dtype}"));
+        let parts: Vec<String> = kept.into_iter().chain(anew).collect();
+        (!parts.is_empty()).then(|| format!("quantized matrices: {}", parts.join(", ")))
+    }
+
     /// Numbers in a shape: in the program if they are few, else in the weight file.
     pub fn numbers(&mut self, name: &str, shape: &[usize], values: &[f32]) -> Result<Value> {
-        let bytes = halves(name, values)?;
+        check(name, values)?;
         if values.len() < LEAST_BLOB {
             return Ok(Value::f16s(shape, values));
         }
+        let bytes: Vec<u8> = values.iter().flat_map(|&v| f16::from_f32(v).to_le_bytes()).collect();
         Ok(self.blobs.add(DataType::Float16, shape, &bytes)?)
     }
 }
@@ -130,15 +163,61 @@ fn index_type(bits: u8) -> DataType {
     DataType::from_name(&name).expect("tables have 1, 2, 3, 4, 6 or 8 bits")
 }
 
-/// Numbers in half precision, little-endian.
-fn halves(name: &str, values: &[f32]) -> Result<Vec<u8>> {
-    let too_large = |v: &&f32| v.is_finite() && v.abs() > f16::MAX.to_f32();
-    if let Some(value) = values.iter().find(too_large) {
-        return Err(invalid(name, format!("{value} exceeds half precision")));
+/// What an error in each column of a weight counts: the energy of the feature that it is multiplied with,
+/// about 1. Features that a short text does not show count a little, too.
+pub(super) fn column_weights(energies: &Energies, name: &str, cols: usize) -> Vec<f32> {
+    const LEAST: f32 = 0.01;
+    let Some(energy) = energies.get(name).filter(|energy| energy.len() == cols) else {
+        return vec![1.0; cols];
+    };
+    let mean = energy.iter().sum::<f32>() / cols as f32;
+    match mean.is_finite() && mean > 0.0 {
+        true => energy.iter().map(|e| e / mean + LEAST).collect(),
+        false => vec![1.0; cols],
     }
-    let mut halves = vec![f16::ZERO; values.len()];
-    halves.convert_from_f32_slice(values);
-    Ok(halves.iter().flat_map(|half| half.to_le_bytes()).collect())
+}
+
+/// Rows of a matrix times `factor` in half precision.
+fn halves(name: &str, tensor: &Tensor, rows: Range<usize>, factor: f32) -> Result<Vec<f16>> {
+    let cols = tensor.cols();
+    let mut halves = vec![f16::ZERO; rows.len() * cols];
+    let each = (AT_ONCE / cols).max(1);
+    halves.par_chunks_mut(each * cols).enumerate().try_for_each(|(i, halves)| {
+        let start = rows.start + i * each;
+        let mut values = tensor.slice_rows(start..start + halves.len() / cols).to_f32();
+        if factor != 1.0 {
+            values.iter_mut().for_each(|v| *v *= factor);
+        }
+        check(name, &values)?;
+        halves.convert_from_f32_slice(&values);
+        Ok::<(), Error>(())
+    })?;
+    Ok(halves)
+}
+
+/// As [`halves`], of a matrix that is to be quantized.
+pub(super) fn finite_halves(
+    name: &str,
+    tensor: &Tensor,
+    rows: Range<usize>,
+    factor: f32,
+) -> Result<Vec<f16>> {
+    let halves = halves(name, tensor, rows, factor)?;
+    match halves.iter().find(|half| !half.is_finite()) {
+        Some(half) => {
+            Err(invalid(name, format!("{half} cannot be quantized; compile with 16 bits")))
+        }
+        None => Ok(halves),
+    }
+}
+
+/// That finite numbers do not exceed half precision.
+fn check(name: &str, values: &[f32]) -> Result<()> {
+    let too_large = |v: &&f32| v.is_finite() && v.abs() > f16::MAX.to_f32();
+    match values.iter().find(too_large) {
+        Some(value) => Err(invalid(name, format!("{value} exceeds half precision"))),
+        None => Ok(()),
+    }
 }
 
 fn invalid(weight: &str, text: String) -> Error {

@@ -32,8 +32,8 @@ enum Made {
 }
 
 impl Store {
-    pub fn new(file: Option<Blobs>) -> Store {
-        Store { file: file.map(Arc::new), made: Vec::new() }
+    pub fn new(file: Option<Arc<Blobs>>) -> Store {
+        Store { file, made: Vec::new() }
     }
 
     /// The data of a tensor.

@@ -116,6 +116,27 @@ fn impossible_batches_are_errors_that_change_nothing() {
 }
 
 #[test]
+fn an_observer_sees_each_node_once_with_its_operands() {
+    let tiny = Tiny::default();
+    let graph = tiny.graph().unwrap();
+    let weights = random_weights(&graph, 2);
+    let tokens = random_tokens(9, tiny.vocab, 6);
+    let (mut names, mut last) = (Vec::new(), Vec::new());
+    let mut observe = |node: &Node, operands: &[&[f32]], result: &[f32]| {
+        names.push(node.name.clone());
+        if node.op == Op::Add {
+            let sums = operands[0].iter().zip(operands[1]).map(|(a, b)| a + b);
+            assert!(sums.eq(result.iter().copied()), "{}", node.name);
+        }
+        last = result.to_vec();
+    };
+    let seen = observed(&graph, &weights, &tokens, &mut observe).unwrap();
+    assert_eq!(last, seen.values);
+    assert_eq!(seen.values, logits(&graph, &weights, &tokens).unwrap().values);
+    assert!(graph.nodes().iter().map(|node| &node.name).eq(&names));
+}
+
+#[test]
 fn misfits_name_the_node() {
     let mut b = GraphBuilder::new("misfit");
     let table = b.weight("table", &[10, 8]);

@@ -23,7 +23,7 @@ pub(super) fn row(dtype: DType, affine: &Affine, row: usize, packed: &[u8], out:
 }
 
 /// Element `i` of a buffer of floats.
-fn element(dtype: DType, bytes: &[u8], i: usize) -> f32 {
+pub(super) fn element(dtype: DType, bytes: &[u8], i: usize) -> f32 {
     match dtype {
         DType::F16 => f16_le([bytes[2 * i], bytes[2 * i + 1]]),
         DType::BF16 => bf16_le([bytes[2 * i], bytes[2 * i + 1]]),
@@ -33,7 +33,7 @@ fn element(dtype: DType, bytes: &[u8], i: usize) -> f32 {
 
 /// The value of `bits` (at most 8) bits that starts at bit `at`. A row is one little-endian stream
 /// of bits; for 3, 5 and 6 bits a value may cross into the next byte.
-fn unpack(packed: &[u8], at: usize, bits: usize) -> u8 {
+pub(super) fn unpack(packed: &[u8], at: usize, bits: usize) -> u8 {
     let (byte, shift) = (at / 8, at % 8);
     let next = if shift + bits > 8 { packed[byte + 1] } else { 0 };
     let window = u16::from_le_bytes([packed[byte], next]) >> shift;

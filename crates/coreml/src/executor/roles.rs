@@ -1,0 +1,71 @@
+//! What each of a model's packages is for.
+
+use std::ops::Range;
+
+use super::KEYS;
+use crate::lower::{EMBEDDING_FACTOR, HEAD, prefill_name};
+use crate::package::Package;
+use crate::{Error, Result};
+
+/// The packages of a model by what they compute.
+#[derive(Debug)]
+pub(super) struct Roles {
+    /// Those of layers, in their order, with the layers of each.
+    pub chunks: Vec<(usize, Range<usize>)>,
+    /// Those of the head, in the order of the vocabulary.
+    pub heads: Vec<usize>,
+    /// New tokens and history of each prefill function.
+    pub functions: Vec<(usize, usize)>,
+    /// Rows that a head takes.
+    pub head_rows: usize,
+    /// What embeddings are multiplied with.
+    pub factor: f32,
+}
+
+impl Roles {
+    /// # Errors
+    /// If the functions of different packages do not go together.
+    pub fn of<'a>(packages: impl Iterator<Item = &'a Package>) -> Result<Roles> {
+        let (mut chunks, mut heads, mut head_rows) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut functions, mut layers) = (None, 0);
+        let mut factor = 1.0;
+        for (i, package) in packages.enumerate() {
+            let program = &package.model.program;
+            let own: Vec<(usize, usize)> =
+                program.functions.keys().filter_map(|name| sizes(name)).collect();
+            if let Some(&(tokens, history)) = own.first() {
+                let function = &program.functions[&prefill_name(tokens, history)];
+                let keys = function.outputs().find(|(name, _)| *name == KEYS);
+                let n = keys.and_then(|(_, ty)| ty.shape.first().copied()).unwrap_or(0);
+                chunks.push((i, layers..layers + n));
+                layers += n;
+                if *functions.get_or_insert_with(|| own.clone()) != own {
+                    return Err(Error::malformed("its chunks have not the same functions"));
+                }
+            }
+            if let Some(head) = program.functions.get(HEAD) {
+                let rows = head.tensor_inputs().next().and_then(|(_, ty)| ty.shape.last().copied());
+                head_rows.push(rows.unwrap_or(0));
+                heads.push(i);
+            }
+            if let Some(text) = package.model.metadata.user.get(EMBEDDING_FACTOR) {
+                factor = text
+                    .parse()
+                    .map_err(|_| Error::malformed(format!("{EMBEDDING_FACTOR} is no number")))?;
+            }
+        }
+        let head_rows = match head_rows.first() {
+            Some(&rows) if rows > 0 && head_rows.iter().all(|&other| other == rows) => rows,
+            _ => return Err(Error::malformed(format!("it has no function {HEAD:?}"))),
+        };
+        Ok(Roles { chunks, heads, functions: functions.unwrap_or_default(), head_rows, factor })
+    }
+}
+
+/// New tokens and history of a prefill function, by its name.
+fn sizes(name: &str) -> Option<(usize, usize)> {
+    let (tokens, history) = name.strip_prefix("prefill_")?.split_once("_h")?;
+    let sizes: (usize, usize) = (tokens.parse().ok()?, history.parse().ok()?);
+    // Written as we write it, so that it can be found again.
+    (sizes.0 > 0 && prefill_name(sizes.0, sizes.1) == name).then_some(sizes)
+}
