@@ -14,8 +14,9 @@ const SEQ: SeqId = SeqId(u32::MAX);
 const SHORT: usize = 64;
 
 impl GpuExecutor {
-    /// Compiles the kernels that passes of one token, of a short prompt and of a full batch run; computes
-    /// the first two, by which the driver fills all memory for the first time, and forgets them.
+    /// Compiles the kernels that passes of a sequence's first tokens run, however many they are; computes
+    /// one token and a short prompt, by which the driver fills all memory for the first time, and forgets
+    /// them.
     ///
     /// # Errors
     /// If the driver refuses a kernel or memory is short.
@@ -25,7 +26,9 @@ impl GpuExecutor {
         let short = SHORT.min(most);
         let batch = |tokens| Batch::one(SEQ, vec![0; tokens], Rows::Best(1));
         let mut sizes = Vec::new();
-        for tokens in [most, short, 1] {
+        // Products take other tiles with twice as many tokens, or not.
+        let doubled = std::iter::successors(Some(1), |n| Some(2 * n)).take_while(|&n| n < most);
+        for tokens in doubled.chain([most]) {
             sizes.push(self.first_sizes(&batch(tokens))?);
         }
         self.program.compile(&sizes)?;
