@@ -24,9 +24,6 @@ use attention::AttentionBuffers;
 use moe::MoeBuffers;
 use spans::Spans;
 
-/// Largest limit of any kind: keeps all row and page numbers within 32 bits.
-const MOST_TOKENS: usize = 1 << 26;
-
 /// A graph compiled for the CPU.
 pub(crate) struct CpuExecutor {
     graph: Graph,
@@ -53,16 +50,7 @@ impl CpuExecutor {
         limits: Limits,
         kv_type: KvType,
     ) -> Result<Self, ExecError> {
-        for (name, limit) in [
-            ("context", limits.context),
-            ("kv_tokens", limits.kv_tokens),
-            ("batch_tokens", limits.batch_tokens),
-        ] {
-            if limit == 0 || limit > MOST_TOKENS {
-                let text = format!("a limit of {limit} for {name}; say 1 to {MOST_TOKENS}");
-                return Err(ExecError::Invalid(text));
-            }
-        }
+        limits.check_range()?;
         graph.check_limits(&limits)?;
         let rows = limits.batch_tokens;
         let width = plan.slot_widths.iter().sum();

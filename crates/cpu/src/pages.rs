@@ -1,6 +1,6 @@
-//! Memory in large pages, wherever the system has them. Decoding reads all weights for every token, and
-//! reads small pages at little more than half the speed, as well as all keys and values; prefill writes results a column at a time, so
-//! that each row of a batch would be in a small page of its own.
+//! Memory in large pages, wherever the system has them. Decoding reads all weights, keys and values for
+//! every token, and reads small pages at little more than half the speed; prefill writes results a column
+//! at a time, so that each row of a batch would be in a small page of its own.
 
 use std::fs::File;
 use std::io;

@@ -18,8 +18,6 @@ use crate::program::Program;
 use crate::step::{PAGE, Piece, Room, Tables, passes};
 use crate::{Gpu, GpuError};
 
-/// Largest limit of any kind: keeps all row and page numbers within 32 bits.
-const MOST_TOKENS: usize = 1 << 26;
 /// Most rows of one pass: what a grid's second dimension has.
 const MOST_ROWS: usize = 1 << 15;
 /// Bytes of logits that one pass may leave; more are computed in several passes.
@@ -42,21 +40,6 @@ pub(crate) struct GpuExecutor {
     /// Which of both places the results of the last pass go to.
     place: usize,
     foresight: Foresight,
-}
-
-/// Refuses limits that no device can have.
-pub(crate) fn check_limits(limits: &Limits) -> Result<(), ExecError> {
-    for (name, limit) in [
-        ("context", limits.context),
-        ("kv_tokens", limits.kv_tokens),
-        ("batch_tokens", limits.batch_tokens),
-    ] {
-        if limit == 0 || limit > MOST_TOKENS {
-            let text = format!("a limit of {limit} for {name}; say 1 to {MOST_TOKENS}");
-            return Err(ExecError::Invalid(text));
-        }
-    }
-    Ok(())
 }
 
 impl GpuExecutor {

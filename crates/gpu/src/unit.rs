@@ -5,7 +5,7 @@ use std::sync::Arc;
 use baton_graph::{ExecError, Executor, Graph, Limits, Roof, Unit};
 use baton_weights::Weights;
 
-use crate::executor::{GpuExecutor, check_limits};
+use crate::executor::GpuExecutor;
 use crate::plan::Plan;
 use crate::roof;
 use crate::{FEW, Gpu, GpuError, Options};
@@ -91,7 +91,8 @@ impl Unit for GpuUnit {
     ) -> Result<Box<dyn Executor>, ExecError> {
         let disabled: Vec<&str> = self.disabled_passes.iter().map(String::as_str).collect();
         let plan = Plan::new(graph, weights, &disabled)?;
-        check_limits(&limits)?;
+        // As it was asked for, before a renderer in software gets less.
+        limits.check_range()?;
         let mut limits = limits;
         if self.gpu.is_software() && !plan.makes_vectors() {
             limits.batch_tokens = limits.batch_tokens.min(software_batch(plan.ops_per_token()));

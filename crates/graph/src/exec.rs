@@ -58,6 +58,30 @@ pub struct Limits {
     pub batch_tokens: usize,
 }
 
+impl Limits {
+    /// Largest limit of any kind: keeps all row and page numbers within 32 bits.
+    const MOST_TOKENS: usize = 1 << 26;
+
+    /// Refuses limits that a unit which counts in 32 bits cannot have.
+    ///
+    /// # Errors
+    /// If one is zero or too large.
+    pub fn check_range(&self) -> Result<(), ExecError> {
+        let most = Self::MOST_TOKENS;
+        for (name, limit) in [
+            ("context", self.context),
+            ("kv_tokens", self.kv_tokens),
+            ("batch_tokens", self.batch_tokens),
+        ] {
+            if limit == 0 || limit > most {
+                let text = format!("a limit of {limit} for {name}; say 1 to {most}");
+                return Err(ExecError::Invalid(text));
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Names a sequence of tokens whose cache an executor holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SeqId(pub u32);

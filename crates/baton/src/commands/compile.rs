@@ -103,7 +103,7 @@ pub struct Args {
 impl Args {
     /// An option that was given and says how a model is compiled.
     fn of_models(&self) -> Option<&'static str> {
-        let given = [
+        given([
             (self.context.is_some(), "--context"),
             (self.tokens != [TOKENS], "--tokens"),
             (self.chunk_size.is_some(), "--chunk-size"),
@@ -112,10 +112,14 @@ impl Args {
             (self.text.is_some(), "--text"),
             (self.no_quality, "--no-quality"),
             (self.threads.number().is_some(), "--threads"),
-        ];
-        let given = given.into_iter().find(|(given, _)| *given).map(|(_, option)| option);
-        given.or_else(|| self.weights.of_models())
+        ])
+        .or_else(|| self.weights.given())
     }
+}
+
+/// The first option of those that were given.
+fn given(options: impl IntoIterator<Item = (bool, &'static str)>) -> Option<&'static str> {
+    options.into_iter().find(|(given, _)| *given).map(|(_, option)| option)
 }
 
 /// Compiles it.

@@ -48,14 +48,13 @@ impl Args {
     /// An option that was given and says how a package is rewritten.
     pub fn given(&self) -> Option<&'static str> {
         let (options, default) = (self.options(), Options::default());
-        let given = [
+        super::given([
             (self.passes.is_some(), "--passes"),
             (options.min_queries != default.min_queries, "--min-queries"),
             (options.query_divider != default.query_divider, "--query-divider"),
             (options.head_piece != default.head_piece, "--head-piece"),
             (options.chunk_bytes != default.chunk_bytes, "--chunk-mb"),
-        ];
-        given.into_iter().find(|(given, _)| *given).map(|(_, option)| option)
+        ])
     }
 
     fn options(&self) -> Options {

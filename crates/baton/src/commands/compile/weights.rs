@@ -52,14 +52,13 @@ fn bits(text: &str) -> Result<f32, String> {
 
 impl Args {
     /// An option that was given.
-    pub fn of_models(&self) -> Option<&'static str> {
-        let given = [
+    pub fn given(&self) -> Option<&'static str> {
+        super::given([
             (self.bits != HALF, "--bits"),
             (self.group != GROUP, "--group"),
             (self.quantize.is_some(), "--quantize"),
             (self.plain_kmeans, "--plain-kmeans"),
-        ];
-        given.into_iter().find(|(given, _)| *given).map(|(_, option)| option)
+        ])
     }
 
     /// What is to be counted of the energies of features.
