@@ -10,6 +10,8 @@ pub const COMPILED: &str = "mlmodelc";
 pub mod anemll {
     /// The file that describes a folder.
     pub const META: &str = "meta.yaml";
+    /// The version of that project whose folders these are, by which its programs tell older forms.
+    pub const VERSION: &str = "0.3.5";
 
     // Files are `{prefix}_{one of these}[_lut{bits}].mlpackage`.
     /// Tokens to hidden states.
