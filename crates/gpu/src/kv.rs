@@ -15,8 +15,8 @@ use crate::plan::CacheShape;
 use crate::step::PAGE;
 use crate::{Access, Gpu, GpuError, Kernel, Shader, Use};
 
-/// Bytes of a block that one layer's transfer handles at once.
-const TRANSFER: usize = 64 << 20;
+/// Bytes of all layers that are moved between host and device at once.
+const TRANSFER: usize = 32 << 20;
 
 /// Keys and values of one layer.
 #[derive(Debug)]
@@ -129,13 +129,12 @@ impl Caches {
         block: &mut KvBlock,
     ) -> Result<(), GpuError> {
         let Some(moves) = self.moves(table, &range, block)? else { return Ok(()) };
+        // New memory is dear for the host: there is one buffer for all parts, and halves go from there to the
+        // block with no copy between.
+        let most = self.kept as u64 * moves.bytes(moves.most);
+        let staging = self.gpu.buffer("exported keys and values", most, Use::Readback)?;
         for part in moves.parts(&range) {
             let bytes = moves.bytes(part.len());
-            let staging = self.gpu.buffer(
-                "exported keys and values",
-                self.kept as u64 * bytes,
-                Use::Readback,
-            )?;
             self.gpu.guard("an export of keys and values", || {
                 let mut encoder = self.gpu.device().create_command_encoder(&Default::default());
                 for (at, layer) in self.layers[..self.kept].iter().enumerate() {
@@ -150,9 +149,16 @@ impl Caches {
                 }
                 self.gpu.queue().submit([encoder.finish()]);
             })?;
-            let mapped = self.gpu.map(&staging)?;
-            let halves: Vec<half::f16> = bytemuck::pod_collect_to_vec(&mapped);
-            moves.scatter(block, &range, &part, &halves);
+            let all = self.kept as u64 * bytes;
+            self.gpu.map_with(&staging, all, None, |mapped| {
+                match bytemuck::try_cast_slice(mapped) {
+                    Ok(halves) => moves.scatter(block, &range, &part, halves),
+                    Err(_) => {
+                        let halves: Vec<half::f16> = bytemuck::pod_collect_to_vec(mapped);
+                        moves.scatter(block, &range, &part, &halves);
+                    }
+                }
+            })?;
         }
         Ok(())
     }
@@ -194,7 +200,7 @@ impl Caches {
         }
         let pages: Vec<u32> = table[..range.end.div_ceil(PAGE)].iter().map(|page| page.0).collect();
         let per_token = 4 * block.kv_heads * block.head_dim;
-        let most = (TRANSFER / per_token).clamp(1, 1 << 15).min(range.len());
+        let most = (TRANSFER / per_token / block.layers).clamp(1, 1 << 15).min(range.len());
         let bytes = (most * per_token) as u64;
         Ok(Some(Moves {
             table: self.gpu.buffer_of("pages of a sequence", &pages)?,
