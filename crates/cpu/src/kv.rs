@@ -168,10 +168,12 @@ impl KvPages {
                     quant::values(layer.kind, from.values, range.clone(), stride, &mut values);
                     for (i, at) in range.clone().enumerate() {
                         let to = block.offset(index, head, token + i);
-                        for d in 0..dim {
-                            block.keys[to + d] = f16::from_f32(keys[d * PAGE + at]);
-                            block.values[to + d] = f16::from_f32(values[at * stride + d]);
-                        }
+                        let mut key: Vec<f32> = (0..dim).map(|d| keys[d * PAGE + at]).collect();
+                        let value = &mut values[at * stride..][..dim];
+                        quant::turn(&mut key);
+                        quant::turn(value);
+                        block.keys[to..to + dim].convert_from_f32_slice(&key);
+                        block.values[to..to + dim].convert_from_f32_slice(value);
                     }
                     continue;
                 }

@@ -6,11 +6,13 @@
 
 use std::ops::Range;
 
+use baton_graph::KvType;
+
 use super::spans::{Span, Spans};
 use crate::arena::Slots;
 use crate::disjoint::Disjoint;
 use crate::kernels::attention::{self, Source, Sums, Tile, attend};
-use crate::kv::{KvPages, NewRows, PAGE, padded};
+use crate::kv::{KvPages, NewRows, PAGE, padded, quant};
 use crate::plan::AttentionStep;
 use crate::pool::Pool;
 
@@ -50,11 +52,13 @@ pub(super) struct AttentionBuffers {
     parts: Vec<f32>,
     /// New pages: span and index in its table.
     writes: Vec<(usize, usize)>,
+    /// Queries, turned as quantized keys are.
+    turned: Vec<f32>,
 }
 
 impl AttentionBuffers {
     pub(super) fn bytes(&self) -> usize {
-        4 * self.parts.capacity()
+        4 * (self.parts.capacity() + self.turned.capacity())
     }
 
     fn plan(&mut self, step: &AttentionStep, spans: &Spans) {
@@ -104,6 +108,9 @@ struct Layer<'a> {
     /// Floats of one part.
     part_len: usize,
     queries: &'a [f32],
+    query_stride: usize,
+    /// Whether queries are turned as keys are, and sums of values are to be turned back.
+    is_turned: bool,
     new: NewRows<'a>,
 }
 
@@ -134,8 +141,25 @@ pub(super) fn run(
         buffers.parts.resize(count * part_len, 0.0);
     }
     let kv = &*kv;
-    let layer = Layer { step, spans, slots, kv, group, stride, part_len, queries, new };
-    let AttentionBuffers { tasks, joins, parts, .. } = buffers;
+    let is_turned = step.layer.is_some_and(|layer| kv.layer(layer).kind != KvType::F16);
+    let AttentionBuffers { tasks, joins, parts, turned, .. } = buffers;
+    let (queries, query_stride) = match is_turned {
+        true => (turn(pool, step, queries, rows, turned), step.heads * step.head_dim),
+        false => (queries, step.q.stride),
+    };
+    let layer = Layer {
+        step,
+        spans,
+        slots,
+        kv,
+        group,
+        stride,
+        part_len,
+        queries,
+        query_stride,
+        is_turned,
+        new,
+    };
     let positions: usize = spans.list.iter().map(|span| span.tokens * span.end()).sum();
     let parts = Disjoint::new(parts);
     in_parallel(pool, tasks.len(), positions * step.heads, |task| {
@@ -153,6 +177,28 @@ fn in_parallel(pool: &Pool, tasks: usize, work: usize, f: impl Fn(usize) + Sync)
     } else {
         pool.run(tasks, |task, _| f(task));
     }
+}
+
+/// The queries of `rows` tokens, turned, one token's after another.
+fn turn<'a>(
+    pool: &Pool,
+    step: &AttentionStep,
+    queries: &[f32],
+    rows: usize,
+    turned: &'a mut Vec<f32>,
+) -> &'a [f32] {
+    let width = step.heads * step.head_dim;
+    if turned.len() < rows * width {
+        turned.resize(rows * width, 0.0);
+    }
+    let all = Disjoint::new(turned);
+    in_parallel(pool, rows, width * rows / 32, |row| {
+        // SAFETY: each row is one task's.
+        let own = unsafe { all.part(row * width..(row + 1) * width) };
+        own.copy_from_slice(&queries[row * step.q.stride..][..width]);
+        own.chunks_exact_mut(step.head_dim).for_each(quant::turn);
+    });
+    turned
 }
 
 /// Writes the new keys and values, one page to a task.
@@ -207,8 +253,8 @@ impl Layer<'_> {
             tokens: task.tokens.len(),
             end: span.end(),
             group: *group,
-            queries: &self.queries[first_row * step.q.stride + heads.start * step.head_dim..],
-            query_stride: step.q.stride,
+            queries: &self.queries[first_row * self.query_stride + heads.start * step.head_dim..],
+            query_stride: self.query_stride,
             sinks: self.sinks(task.kv_head),
             is_part: task.part.is_some(),
         };
@@ -235,6 +281,14 @@ impl Layer<'_> {
             let values = &sums.values[row * self.stride..][..dim];
             let factor = 1.0 / sums.total[row];
             out.iter_mut().zip(values).for_each(|(out, value)| *out = value * factor);
+            self.turn_back(out);
+        }
+    }
+
+    /// Turns the result of a head back, where values are turned.
+    fn turn_back(&self, out: &mut [f32]) {
+        if self.is_turned {
+            quant::turn(out);
         }
     }
 
@@ -276,6 +330,7 @@ impl Layer<'_> {
             }
             let factor = 1.0 / so_far.1;
             out.iter_mut().for_each(|out| *out *= factor);
+            self.turn_back(out);
         }
     }
 
