@@ -18,7 +18,7 @@ from coremltools.libmodelpackage import ModelPackage
 from coremltools.proto import MIL_pb2, Model_pb2
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-TOLERANCE = 4e-3
+TOLERANCE = 2e-3
 
 
 def unknown_fields(message, path):
