@@ -19,7 +19,7 @@ const SAMPLE: usize = 24;
 /// Rows of a group where a matrix has one table.
 const SAMPLE_ROWS: usize = 16;
 /// Most and fewest tokens that a model is run over for each matrix.
-const TOKENS: (usize, usize) = (64, 16);
+const TOKENS: (usize, usize) = (32, 16);
 /// Weights of a model that is run over the most tokens; a larger one is over fewer.
 const MOST_WEIGHTS: usize = 300_000_000;
 
@@ -46,7 +46,7 @@ struct Matrix {
 /// The model is run over the text once for each matrix, with that one alone palettized, in the size at or below
 /// the average: its error is the divergence of the answers from the model's own. With other sizes it is
 /// taken to be in proportion to the squared error of the matrix's results, by the energies of their
-/// features. All begin with the smallest size; then those get more whose error is reduced the most by a
+/// features. All begin with that size; then those get more whose error is reduced the most by a
 /// byte, until the average is reached.
 ///
 /// # Errors
@@ -179,10 +179,7 @@ fn size_below(average: f64) -> usize {
 /// An index into [`PALETTE_BITS`] for each matrix.
 fn choose(matrices: &[Matrix], average: f64) -> Vec<usize> {
     let elements: usize = matrices.iter().map(|matrix| matrix.elements).sum();
-    let least = match std::env::var("BATON_MIX_BASE").as_deref() {
-        Ok("low") => 0,
-        _ => size_below(average),
-    };
+    let least = size_below(average);
     let mut free = elements as f64 * (average - f64::from(PALETTE_BITS[least]));
     let mut chosen = vec![least; matrices.len()];
     loop {
