@@ -8,16 +8,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use baton_coreml::interpret::{Interpreter, Precision, States, Tensor, Values};
+use baton_coreml::layout::{Anemll, Content, Layout, LlmCli, Prefix, Task};
 use baton_coreml::lower::{
     Chunks, Form, Integer, Lowering, MilLowering, PALETTE_BITS, Palette, Sample, mixed_palettes,
 };
 use baton_coreml::mil::{DataType, Function};
 use baton_coreml::passes::{Draft, Options, PASSES};
 use baton_coreml::testing::example;
-use baton_coreml::{Package, PackageWriter, calibrate};
+use baton_coreml::{FeatureKind, Package, PackageWriter, calibrate};
 use baton_cpu::{Isa, Pool};
 use baton_graph::testing::Random;
-use baton_models::testing::goldens;
+use baton_models::testing::{Golden, goldens};
 use baton_models::{BuildOptions, Model};
 use serde_json::{Map, Value as Json, json};
 
@@ -27,6 +28,8 @@ type Outcome<T> = Result<T, Box<dyn Error>>;
 const MODELS: [&str; 8] =
     ["llama", "qwen2", "qwen3", "gemma2", "gemma3", "phi3", "qwen3-moe", "gpt-oss-bf16"];
 const CONTEXT: usize = 24;
+/// Tokens that functions of other layouts take at once.
+const BATCH: usize = 8;
 
 fn main() -> Outcome<()> {
     let folder = PathBuf::from(std::env::args().nth(1).ok_or("usage: packages FOLDER")?);
@@ -49,9 +52,7 @@ fn main() -> Outcome<()> {
     let forms = forms.map(|(name, form)| (name, Some(form)));
     // One has matrices in different forms.
     for (name, form) in forms.chain([("llama", None)]) {
-        let golden =
-            goldens().into_iter().find(|golden| golden.name.starts_with(&format!("{name},")));
-        let golden = golden.ok_or("no such checkpoint")?;
+        let golden = checkpoint(name)?;
         let model = Model::open(&golden.path)?;
         let (graph, weights) = model.build(&BuildOptions { context: CONTEXT })?;
         let sample = &golden.ids[..golden.ids.len().min(CONTEXT)];
@@ -83,10 +84,53 @@ fn main() -> Outcome<()> {
             write_runs(&path, &pool)?;
         }
     }
+    for (name, form) in [
+        ("llama", Form::Palette(Palette { bits: 4, group: 4 })),
+        ("qwen2", Form::Half),
+        ("qwen3", Form::Integer(Integer { bits: 8, block: 0 })),
+        ("gemma3", Form::Half),
+    ] {
+        lay_out(name, form, &folder, &pool)?;
+    }
     for name in ["block", "decoder", "stateful", "quantized"] {
         rewrite(name, &folder, &pool)?;
     }
     Ok(())
+}
+
+/// Writes a checkpoint in the layouts of other projects.
+fn lay_out(name: &str, form: Form, folder: &Path, pool: &Arc<Pool>) -> Outcome<()> {
+    let golden = checkpoint(name)?;
+    let model = Model::open(&golden.path)?;
+    let (graph, weights) = model.build(&BuildOptions { context: CONTEXT })?;
+    let lowering = MilLowering { forms: form.into(), head_piece: 100, ..MilLowering::default() };
+    let task = Task { graph: &graph, weights: &weights, lowering: &lowering };
+    let prefix = |layout: &str| Prefix::new(&format!("{layout}-{name}"));
+    let anemll = Anemll::new(prefix("anemll")?, CONTEXT, BATCH, model.architecture())?;
+    let llm_cli = LlmCli::new(prefix("cli")?, CONTEXT, BATCH)?;
+    for layout in [Layout::Anemll(anemll), Layout::LlmCli(llm_cli)] {
+        let pieces = layout.pieces(task, Chunks::Count(2))?;
+        for (at, piece) in pieces.iter().enumerate() {
+            // Some have a name that is the same for all models.
+            let path = match piece.content {
+                Content::CacheProcessor | Content::LogitProcessor => {
+                    folder.join(format!("{name}-{}", piece.file))
+                }
+                _ => folder.join(&piece.file),
+            };
+            let mut writer = PackageWriter::create(&path)?;
+            let model = layout.lower(task, &pieces, at, &mut writer.weights)?;
+            writer.finish(&model)?;
+            write_runs(&path, pool)?;
+        }
+    }
+    Ok(())
+}
+
+/// A checkpoint of the tests.
+fn checkpoint(name: &str) -> Outcome<Golden> {
+    let golden = goldens().into_iter().find(|golden| golden.name.starts_with(&format!("{name},")));
+    Ok(golden.ok_or("no such checkpoint")?)
 }
 
 /// Rewrites a package that coremltools made by all passes of the default, with bounds so low that small
@@ -113,7 +157,17 @@ fn rewrite(name: &str, folder: &Path, pool: &Arc<Pool>) -> Outcome<()> {
 
 /// Runs each function of a package once on random inputs and writes all of it beside the package.
 fn write_runs(path: &Path, pool: &Arc<Pool>) -> Outcome<()> {
-    let package = Package::open(path)?;
+    let mut package = Package::open(path)?;
+    // Inputs that may have one of several shapes have the last one.
+    for description in package.model.functions.clone() {
+        for input in &description.inputs {
+            if let FeatureKind::Array(array) = &input.kind
+                && let Some(shape) = array.shapes.last()
+            {
+                package = package.with_shape(&description.name, &input.name, shape)?;
+            }
+        }
+    }
     let interpreter = Interpreter::new(&package, Precision::F16, pool.clone())?;
     let mut runs = Map::new();
     for (name, function) in &package.model.program.functions {
@@ -133,7 +187,7 @@ fn run(interpreter: &Interpreter, name: &str, function: &Function) -> Outcome<Js
     let inputs: Vec<(&str, Tensor)> = function
         .tensor_inputs()
         .map(|(name, ty)| match ty.dtype {
-            DataType::Int32 => (name, Tensor::ints(&ty.shape, vec![5; ty.shape[0]])),
+            DataType::Int32 => (name, Tensor::ints(&ty.shape, vec![5; ty.shape.iter().product()])),
             _ => (name, floats(&ty.shape)),
         })
         .collect();

@@ -83,11 +83,8 @@ impl<W: Write + Seek> BlobWriter<W> {
     /// # Panics
     /// If the type cannot lie in a weight file or `data` has another length than shape and type say.
     pub fn add(&mut self, dtype: DataType, shape: &[usize], data: &[u8]) -> std::io::Result<Value> {
-        let code = TYPES.iter().find(|(_, ty)| *ty == dtype).map(|(code, _)| *code);
-        let code = code.expect("a type that weight files have");
-        let elements = TensorType::new(dtype, shape).elements().expect("no overflow");
-        assert_eq!(Some(data.len()), dtype.bytes(elements), "data does not fill {dtype} {shape:?}");
-        let padding = (8 * data.len() - elements * dtype.bits()) as u64;
+        let (code, bytes, padding) = layout(dtype, shape);
+        assert_eq!(data.len(), bytes, "data does not fill {dtype} {shape:?}");
         let kind = [u64::from(code), padding].map(u64::to_le_bytes).concat();
         let digest = Sha256::new().chain_update(kind).chain_update(data).finalize().into();
         let offset = match self.known.get(&digest) {
@@ -102,20 +99,52 @@ impl<W: Write + Seek> BlobWriter<W> {
         Ok(Value::blob(dtype, shape, blob))
     }
 
+    /// Adds a tensor whose data come piece by piece, so that no more of them need be in memory. It is a
+    /// record of its own, whether there is an equal one or not.
+    ///
+    /// # Errors
+    /// If a piece cannot be had, or writing fails.
+    ///
+    /// # Panics
+    /// As [`BlobWriter::add`].
+    pub fn add_pieces<E: From<std::io::Error>>(
+        &mut self,
+        dtype: DataType,
+        shape: &[usize],
+        pieces: impl Iterator<Item = std::result::Result<Vec<u8>, E>>,
+    ) -> std::result::Result<Value, E> {
+        let (code, bytes, padding) = layout(dtype, shape);
+        let offset = self.header(code, bytes as u64, padding)?;
+        let mut written = 0;
+        for piece in pieces {
+            let piece = piece?;
+            written += piece.len();
+            self.out.write_all(&piece)?;
+        }
+        assert_eq!(written, bytes, "data do not fill {dtype} {shape:?}");
+        Ok(Value::blob(dtype, shape, BlobRef { file: WEIGHT_FILE.into(), offset }))
+    }
+
     fn record(&mut self, code: u32, data: &[u8], padding: u64) -> std::io::Result<u64> {
+        let offset = self.header(code, data.len() as u64, padding)?;
+        self.out.write_all(data)?;
+        Ok(offset)
+    }
+
+    /// Begins a record of so many bytes.
+    fn header(&mut self, code: u32, bytes: u64, padding: u64) -> std::io::Result<u64> {
         let offset = self.at.next_multiple_of(ALIGNMENT);
         let gap = (offset - self.at) as usize;
         self.out.write_all(&[0; ALIGNMENT as usize][..gap])?;
         let mut header = [0; ALIGNMENT as usize];
         header[..4].copy_from_slice(&SENTINEL.to_le_bytes());
         header[4..8].copy_from_slice(&code.to_le_bytes());
-        let numbers = [data.len() as u64, offset + ALIGNMENT, padding];
+        let numbers = [bytes, offset + ALIGNMENT, padding];
         for (place, number) in header[8..32].chunks_exact_mut(8).zip(numbers) {
             place.copy_from_slice(&number.to_le_bytes());
         }
         self.out.write_all(&header)?;
-        self.out.write_all(data)?;
-        self.at = offset + ALIGNMENT + data.len() as u64;
+        self.at = offset + ALIGNMENT + bytes;
         self.count += 1;
         Ok(offset)
     }
@@ -148,6 +177,15 @@ impl<W: Write + Seek> BlobWriter<W> {
         self.out.flush()?;
         Ok(self.out)
     }
+}
+
+/// The code of a type, the bytes of a tensor and the unused bits of the last of them.
+fn layout(dtype: DataType, shape: &[usize]) -> (u32, usize, u64) {
+    let code = TYPES.iter().find(|(_, ty)| *ty == dtype).map(|(code, _)| *code);
+    let code = code.expect("a type that weight files have");
+    let elements = TensorType::new(dtype, shape).elements().expect("no overflow");
+    let bytes = dtype.bytes(elements).expect("no overflow");
+    (code, bytes, (8 * bytes - elements * dtype.bits()) as u64)
 }
 
 impl<W> std::fmt::Debug for BlobWriter<W> {
@@ -306,73 +344,4 @@ pub fn in_memory() -> BlobWriter<Cursor<Vec<u8>>> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::mil::Data;
-
-    fn offset(value: &Value) -> u64 {
-        match &value.data {
-            Data::Blob(blob) => blob.offset,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    #[test]
-    fn records_lie_where_the_format_says() {
-        let mut writer = in_memory();
-        assert!(writer.is_empty());
-        let int4 = writer.add(DataType::Int4, &[5], &[0x78, 0xf1, 0x03]).unwrap();
-        let scale = writer.add(DataType::Float16, &[1], &[0x00, 0x3c]).unwrap();
-        assert_eq!((offset(&int4), offset(&scale)), (64, 192));
-        let bytes = writer.finish().unwrap().into_inner();
-        assert_eq!(bytes.len(), 258);
-        assert_eq!(bytes[..8], [2, 0, 0, 0, 2, 0, 0, 0]);
-        assert_eq!(bytes[64..72], [0xef, 0xbe, 0xad, 0xde, 8, 0, 0, 0]);
-        assert_eq!(bytes[72..96], [3u64, 128, 4].map(u64::to_le_bytes).concat()[..]);
-        assert_eq!(bytes[128..132], [0x78, 0xf1, 0x03, 0]);
-        let blobs = Blobs::from_bytes(bytes).unwrap();
-        let read = blobs.read(64, int4.ty.tensor().unwrap()).unwrap();
-        assert_eq!(read[..], [0x78, 0xf1, 0x03]);
-    }
-
-    #[test]
-    fn equal_tensors_are_one_record_and_others_are_not() {
-        let mut writer = in_memory();
-        let first = writer.add(DataType::UInt4, &[2, 3], &[1, 2, 3]).unwrap();
-        let again = writer.add(DataType::UInt4, &[3, 2], &[1, 2, 3]).unwrap();
-        let shorter = writer.add(DataType::UInt4, &[5], &[1, 2, 3]).unwrap();
-        let typed = writer.add(DataType::Int4, &[6], &[1, 2, 3]).unwrap();
-        assert_eq!(offset(&first), offset(&again));
-        assert!(offset(&first) != offset(&shorter) && offset(&shorter) != offset(&typed));
-    }
-
-    #[test]
-    fn a_damaged_file_is_refused() {
-        let mut writer = in_memory();
-        let value = writer.add(DataType::Float16, &[2], &[0, 1, 2, 3]).unwrap();
-        let ty = value.ty.tensor().unwrap().clone();
-        let whole = writer.finish().unwrap().into_inner();
-        for n in 0..whole.len() {
-            let blobs = Blobs::from_bytes(whole[..n].to_vec());
-            assert!(blobs.and_then(|blobs| blobs.read(64, &ty)).is_err(), "{n} bytes");
-        }
-        let blobs = Blobs::from_bytes(whole.clone()).unwrap();
-        for wrong in [0, 63, 65, 128, u64::MAX, u64::MAX - 63] {
-            assert!(blobs.read(wrong, &ty).is_err(), "at {wrong}");
-        }
-        for wrong in [
-            TensorType::new(DataType::Float16, &[3]),
-            TensorType::new(DataType::Float32, &[1]),
-            TensorType::new(DataType::Float16, &[usize::MAX, 2]),
-        ] {
-            assert!(blobs.check(64, &wrong).is_err(), "as {wrong}");
-        }
-        for (at, value) in [(4, 1), (9, 1), (64, 0), (68, 9), (72, 255), (79, 1), (80, 0), (88, 9)]
-        {
-            let mut bytes = whole.clone();
-            bytes[at] = value;
-            let blobs = Blobs::from_bytes(bytes);
-            assert!(blobs.and_then(|blobs| blobs.read(64, &ty)).is_err(), "byte {at}");
-        }
-    }
-}
+mod tests;

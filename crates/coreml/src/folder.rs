@@ -27,6 +27,9 @@ pub const FOLDER_FILE: &str = "baton.json";
 /// What it calls the form of the folder. Earlier ones lack the list of files.
 pub const FOLDER_FORMAT: u64 = 3;
 
+/// The layout of packages that are run here, which is meant where none is named.
+const LAYOUT: &str = "baton";
+
 /// A description is some hundred bytes for each tensor of the model.
 const MAX_DESCRIPTION: u64 = 64 << 20;
 /// Bytes that are hashed at once.
@@ -75,6 +78,11 @@ impl Folder {
                 return Err(text.to_owned());
             }
             _ => return Err("is of no format that is known; compile the model again".to_owned()),
+        }
+        if let Some(layout) = value["layout"].as_str().filter(|&layout| layout != LAYOUT) {
+            return Err(format!(
+                "says that the packages are laid out for {layout}; compile the model with --layout {LAYOUT}"
+            ));
         }
         let context = value["context"].as_u64().and_then(|n| usize::try_from(n).ok());
         let mut packages = Vec::new();

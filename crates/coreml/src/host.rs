@@ -96,7 +96,9 @@ impl Host {
             inputs.push((Anatomy::embedded(i), tensor));
         }
         for (i, rope) in self.anatomy.ropes.iter().enumerate() {
-            let tables = rotation(rope, start, columns);
+            let shape = [1, 1, rope.head_dim, columns];
+            let tables = rotation_tables(rope, start, columns);
+            let tables = tables.map(|values| Tensor::floats(&shape, values));
             inputs.extend(Anatomy::rotation(i).into_iter().zip(tables));
         }
         for &window in &self.anatomy.windows {
@@ -121,24 +123,28 @@ impl Host {
 
 /// Cosines and sines `(1, 1, head_dim, columns)` of the positions from `start` on. The sines have the
 /// sign of the feature that they are multiplied for.
-fn rotation(rope: &Rope, start: usize, columns: usize) -> [Tensor; 2] {
+pub(crate) fn rotation_tables(rope: &Rope, start: usize, columns: usize) -> [Vec<f32>; 2] {
     let dim = rope.head_dim;
     let mut cos = vec![1.0; dim * columns];
     let mut sin = vec![0.0; dim * columns];
+    for (feature, pair, sign) in turns(rope) {
+        for column in 0..columns {
+            let angle = (start + column) as f64 * f64::from(rope.inv_freq[pair]);
+            cos[feature * columns + column] = angle.cos() as f32 * rope.magnitude;
+            sin[feature * columns + column] = sign * angle.sin() as f32 * rope.magnitude;
+        }
+    }
+    [cos, sin]
+}
+
+/// The features of a head that turn, each with its pair and the sign of its sine.
+pub(crate) fn turns(rope: &Rope) -> impl Iterator<Item = (usize, usize, f32)> + '_ {
     let pairs = rope.inv_freq.len();
-    for (i, &frequency) in rope.inv_freq.iter().enumerate() {
+    (0..pairs).flat_map(move |i| {
         let (first, second) = match rope.layout {
             RopeLayout::Half => (i, i + pairs),
             RopeLayout::Interleaved => (2 * i, 2 * i + 1),
         };
-        for column in 0..columns {
-            let angle = (start + column) as f64 * f64::from(frequency);
-            let (c, s) = (angle.cos() as f32, angle.sin() as f32);
-            for (feature, sign) in [(first, -1.0), (second, 1.0)] {
-                cos[feature * columns + column] = c * rope.magnitude;
-                sin[feature * columns + column] = sign * s * rope.magnitude;
-            }
-        }
-    }
-    [cos, sin].map(|values| Tensor::floats(&[1, 1, dim, columns], values))
+        [(first, i, -1.0), (second, i, 1.0)]
+    })
 }

@@ -7,6 +7,7 @@
 //! - [`passes`]: rewrites packages, of whoever made them, to suit the Neural Engine.
 //! - [`report`]: says where a package's operations would run, by rules that others have found.
 //! - [`interpret`]: runs a package's functions on the CPU.
+//! - [`layout`]: how the packages of a model are laid out, for Baton and for other programs.
 //! - [`lower`]: makes functions of a model's graph; [`calibrate`] finds what keeps it in half precision.
 //! - [`Folder`], [`FolderUnit`]: the packages that a model was compiled into, found again and run.
 //! - [`CoreMl`], [`PackageExecutor`]: the compute unit that both make together; [`compare`]: how good it is.
@@ -22,6 +23,7 @@ mod executor;
 mod folder;
 mod host;
 pub mod interpret;
+pub mod layout;
 pub mod lower;
 pub mod mil;
 mod model;

@@ -8,10 +8,11 @@
 //! integers    integers with scales
 //! mixed       how many bits each matrix gets
 //! parts       a model cut into several packages
-//! function    one function: its inputs, the graph's nodes in order, its outputs
+//! function    one function: the graph's nodes in order between what a layout gives and takes
 //! nodes       each operation of a graph in operations of MIL
 //! mixture     mixtures of experts
 //! attention   attention over past and new tokens, or over a state
+//! native      the functions of Baton's own layout
 //! ```
 //!
 //! Every value of `(tokens, features)` is a tensor `(1, features, 1, tokens)`, the layout that the Neural
@@ -26,6 +27,7 @@ mod integers;
 mod means;
 mod mixed;
 mod mixture;
+mod native;
 mod nodes;
 mod palette;
 mod parts;
@@ -40,13 +42,13 @@ use baton_weights::Weights;
 pub use self::anatomy::{Anatomy, Embedding};
 pub(crate) use self::attention::MASKED;
 pub use self::forms::{Form, Forms};
-pub(crate) use self::function::INCOMING;
-use self::function::{FunctionLowering, Kind};
+pub(crate) use self::function::{Cache, FunctionLowering, HeadCut, Held, PartLowering};
 pub use self::integers::{INTEGER_BITS, Integer};
 pub use self::mixed::{Sample, mixed_palettes};
+pub(crate) use self::native::INCOMING;
 pub use self::palette::{PALETTE_BITS, Palette};
 pub use self::parts::{Chunks, Part};
-use self::weights::Emitter;
+pub(crate) use self::weights::Emitter;
 use crate::blob::BlobWriter;
 use crate::mil::Program;
 use crate::{Error, Model, Result};
@@ -173,7 +175,7 @@ impl MilLowering {
 
     /// What the hidden state is multiplied with to stay within half precision: a power of two, so that
     /// nothing else about it changes.
-    fn residual_factor(&self) -> f32 {
+    pub(crate) fn residual_factor(&self) -> f32 {
         const LARGEST: f32 = 16_384.0;
         match self.ranges.residual {
             Some(largest) if largest > LARGEST => (LARGEST / largest).log2().floor().exp2(),
@@ -211,31 +213,28 @@ impl Lowering for MilLowering {
         part: &Part,
         blobs: &mut BlobWriter<W>,
     ) -> Result<Model> {
-        let anatomy = Anatomy::of(graph)?;
-        let mut emitter = Emitter::new(graph, weights, self, blobs)?;
+        let mut lowering = PartLowering::new(self, graph, weights, part, blobs)?;
         let mut program = Program::default();
-        let mut add = |name: String, kind: Kind| -> Result<()> {
-            let lowering = FunctionLowering::new(self, graph, &anatomy, part, &mut emitter, kind);
-            program.functions.insert(name, lowering.run()?);
-            Ok(())
-        };
         if part.has_layers() {
             for &(tokens, history) in &self.prefill {
-                add(prefill_name(tokens, history), Kind::Prefill { tokens, history })?;
+                let function = native::prefill(lowering.function(tokens), history)?;
+                program.functions.insert(prefill_name(tokens, history), function);
             }
             if let Some(context) = self.decode {
-                add(DECODE.into(), Kind::Decode { context })?;
+                program
+                    .functions
+                    .insert(DECODE.into(), native::decode(lowering.function(1), context)?);
             }
         }
         if part.head.is_some() {
-            add(HEAD.into(), Kind::Head { rows: self.head_rows })?;
+            program.functions.insert(HEAD.into(), native::head(lowering.function(self.head_rows))?);
         }
         let first = program.functions.keys().next().cloned();
         let default = if part.head.is_some() { Some(HEAD.to_owned()) } else { first };
         let mut model = Model::new(program, default.as_deref())?;
         let factor = self.residual_factor().to_string();
         model.metadata.user.insert(EMBEDDING_FACTOR.into(), factor);
-        if let Some(note) = emitter.note() {
+        if let Some(note) = lowering.emitter.note() {
             model.metadata.user.insert(WEIGHTS_NOTE.into(), note);
         }
         Ok(model)

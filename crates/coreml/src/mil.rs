@@ -6,6 +6,7 @@
 //! print, parse            its text form, both ways
 //! proto                   its form in files
 //! signatures, infer       what each operation takes, and yields
+//! varying                 functions whose inputs may have one of several shapes
 //! verify                  whether a program keeps the rules
 //! view                    what values are made of and used for
 //! ```
@@ -19,6 +20,7 @@ pub(crate) mod proto;
 mod signatures;
 mod types;
 mod value;
+pub(crate) mod varying;
 mod verify;
 pub(crate) mod view;
 

@@ -4,11 +4,13 @@
 //! are; those of the program are refused (see [`mil`](crate::mil)).
 
 mod features;
+mod varying;
 
 use std::collections::BTreeMap;
 
 pub use features::{Array, ArrayType, Feature, FeatureKind, Metadata};
 
+use crate::mil::varying::Varying;
 use crate::mil::{Function, Program, TensorType, proto};
 use crate::wire::{Field, Reader, Writer};
 use crate::{Error, Problem, Result};
@@ -107,9 +109,20 @@ impl FunctionDescription {
         Ok(function)
     }
 
-    /// Writes the features under the numbers that their kinds have in the message around them.
-    fn write_features(&self, [inputs, outputs, states]: [u32; 3], w: &mut Writer) {
-        let lists = [(inputs, &self.inputs), (outputs, &self.outputs), (states, &self.states)];
+    /// Writes the features under the numbers that their kinds have in the message around them. Outputs
+    /// of varying shape have none.
+    fn write_features(
+        &self,
+        [inputs, outputs, states]: [u32; 3],
+        varying: Option<&Varying>,
+        w: &mut Writer,
+    ) {
+        let open = |feature: &Feature| {
+            let varies = varying.is_some_and(|varying| varying.contains_key(&feature.name));
+            if varies { feature.without_shape() } else { feature.clone() }
+        };
+        let results: Vec<Feature> = self.outputs.iter().map(open).collect();
+        let lists = [(inputs, &self.inputs), (outputs, &results), (states, &self.states)];
         for (number, features) in lists {
             for feature in features {
                 w.message(number, |w| feature.write(w));
@@ -226,6 +239,7 @@ impl Model {
         for description in &self.functions {
             if let Some(function) = self.program.functions.get(&description.name) {
                 description.check(function, &mut problems);
+                description.check_shapes(function, &mut problems);
             }
         }
         if problems.is_empty() { Ok(()) } else { Err(Error::Invalid(problems)) }
@@ -245,7 +259,7 @@ impl Model {
             match field.number {
                 1 => specification = field.int32()?,
                 2 => description.push(field),
-                502 => program = Some(proto::read_program(field.message("Program")?)?),
+                502 => program = Some(field),
                 // Between 200 and 3000 lie the other kinds of models.
                 200..=3000 => {
                     return Err(Error::Unsupported {
@@ -257,6 +271,7 @@ impl Model {
             }
         }
         let program = program.ok_or_else(|| reader.error("has no program"))?;
+        let program = proto::read_program(program.message("Program")?)?;
         let (mut functions, mut default_function) = (Vec::new(), None);
         let mut main = FunctionDescription { name: MAIN.into(), ..Default::default() };
         let mut metadata = Metadata::default();
@@ -284,25 +299,29 @@ impl Model {
                 ));
             }
         }
-        Ok(Model { specification, functions, default_function, metadata, program, unknown })
+        let mut model =
+            Model { specification, functions, default_function, metadata, program, unknown };
+        model.settle()?;
+        Ok(model)
     }
 
     /// The bytes of the model file. Equal models have equal bytes.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut w = Writer::default();
+        let varying = self.varying();
         w.number(1, self.specification as u64);
         w.message(2, |w| {
             match &self.default_function {
                 None => {
                     for function in &self.functions {
-                        function.write_features([1, 10, 13], w);
+                        function.write_features([1, 10, 13], varying.get(&function.name), w);
                     }
                 }
                 Some(name) => {
                     for function in &self.functions {
                         w.message(20, |w| {
                             w.string(1, &function.name);
-                            function.write_features([2, 3, 6], w);
+                            function.write_features([2, 3, 6], varying.get(&function.name), w);
                         });
                     }
                     w.string(21, name);
@@ -313,7 +332,7 @@ impl Model {
             }
             w.raw(&self.unknown[1]);
         });
-        w.message(502, |w| proto::write_program(&self.program, w));
+        w.message(502, |w| proto::write_program(&self.program, &varying, w));
         w.raw(&self.unknown[0]);
         w.finish()
     }

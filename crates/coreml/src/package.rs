@@ -65,6 +65,16 @@ impl Package {
         Ok(package)
     }
 
+    /// The package with one of the shapes that an input of a function may have, over the same weights: see
+    /// [`Model::with_shape`].
+    ///
+    /// # Errors
+    /// If it may not have that shape.
+    pub fn with_shape(&self, function: &str, input: &str, shape: &[usize]) -> Result<Package> {
+        let model = self.model.with_shape(function, input, shape)?;
+        Ok(Package { model, weights: self.weights.clone() })
+    }
+
     /// The model, and its weights if it has any.
     pub(crate) fn into_parts(self) -> (Model, Option<Arc<Blobs>>) {
         (self.model, self.weights)

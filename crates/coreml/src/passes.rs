@@ -35,7 +35,7 @@ use self::store::Store;
 use crate::mil::Function;
 use crate::mil::view::View;
 use crate::package::{Package, PackageWriter};
-use crate::{FunctionDescription, Model, Result, blob};
+use crate::{Error, FunctionDescription, Model, Result, blob};
 
 /// One pass.
 #[derive(Debug)]
@@ -211,8 +211,14 @@ impl Draft {
     /// Runs a pass and checks what it made by all rules. What a pass takes apart becomes several drafts.
     ///
     /// # Errors
-    /// If a weight cannot be read, or the pass has broken a rule.
+    /// If a weight cannot be read, the pass has broken a rule, or an input may have one of several shapes.
     pub fn apply(mut self, pass: &Pass, options: &Options) -> Result<Applied> {
+        if self.model.varies() {
+            return Err(Error::Unsupported {
+                what: "a pass over functions whose inputs may have one of several shapes".into(),
+                instead: "convert the model with fixed input shapes".into(),
+            });
+        }
         let (drafts, changes) = match pass.run {
             Run::Within(run) => {
                 let changes = run(&mut self, options)?;

@@ -294,3 +294,81 @@ fn fields_of_later_formats_are_kept_in_the_description_and_refused_in_the_progra
     let error = Model::from_bytes(&[&bytes[..], &program].concat()).unwrap_err().to_string();
     assert!(error.contains("field 9 of a Program"), "{error}");
 }
+
+/// Rows of a table for one number or for five.
+fn lookup() -> Model {
+    let mut b = FunctionBuilder::new();
+    let ids = b.input("ids", TensorType::new(DataType::Int32, &[1, 1]));
+    let table: Vec<f32> = (0..6).map(|i| i as f32).collect();
+    let table = b.constant("table", Value::f16s(&[3, 2], &table));
+    let args = [
+        ("x", (&table).into()),
+        ("indices", (&ids).into()),
+        ("axis", 0.into()),
+        ("batch_dims", 0.into()),
+        ("validate_indices", false.into()),
+    ];
+    let rows = b.op("gather", "rows", &args).unwrap();
+    let functions = [("main".to_owned(), b.finish(&[rows]))];
+    let program = Program { functions: functions.into(), ..Program::default() };
+    let mut model = Model::new(program, None).unwrap();
+    model.let_vary("main", "ids", &[vec![1, 1], vec![1, 5]]).unwrap();
+    model
+}
+
+#[test]
+fn an_input_of_several_shapes_is_one_in_the_file_and_can_be_had_in_each() {
+    let model = lookup();
+    let bytes = model.to_bytes();
+    let read = Model::from_bytes(&bytes).unwrap();
+    assert_eq!((&read, read.to_bytes()), (&model, bytes.clone()));
+    let package = Package::new(read, None).unwrap();
+    for (ids, shape) in [(vec![2], [1, 1, 2]), (vec![2, 0, 1, 1, 2], [1, 5, 2])] {
+        let n = ids.len();
+        let fixed = package.with_shape("main", "ids", &[1, n]).unwrap();
+        assert!(package.model.varies() && !fixed.model.varies());
+        let pool = Arc::new(Pool::new(1, Isa::detect()).unwrap());
+        let interpreter = Interpreter::new(&fixed, Precision::F32, pool).unwrap();
+        let expected: Vec<f32> =
+            ids.iter().flat_map(|&i| [2 * i, 2 * i + 1]).map(|v| v as f32).collect();
+        let input = [("ids", Tensor::ints(&[1, n], ids))];
+        let found = interpreter.run("main", &input, &mut Default::default()).unwrap();
+        assert_eq!(found["rows"].shape(), shape);
+        assert_eq!(found["rows"].as_floats().unwrap(), expected);
+    }
+    assert!(package.with_shape("main", "ids", &[1, 3]).is_err());
+    assert!(package.with_shape("main", "table", &[1, 5]).is_err());
+    // Shapes that the function cannot be had in, or that its own is not among.
+    for wrong in [vec![1, 0], vec![5], vec![1, 1, 5], vec![1, usize::MAX]] {
+        let mut changed = model.clone();
+        assert!(changed.let_vary("main", "ids", &[vec![1, 1], wrong]).is_err());
+        assert_eq!(changed, model);
+    }
+    assert!(lookup().let_vary("main", "ids", &[vec![1, 5]]).is_err());
+    assert!(lookup().let_vary("main", "none", &[vec![1, 1]]).is_err());
+    let draft = Draft::new(package);
+    let error = draft.apply(&PASSES[0], &Options::default()).unwrap_err().to_string();
+    assert!(error.contains("several shapes"), "{error}");
+    // Without the list, which is field 21 of the array, nothing says what the unknown dimensions are.
+    let at = bytes.windows(2).position(|pair| pair == [0xaa, 0x01]).unwrap();
+    let mut open = bytes.clone();
+    open[at] = 0xb2;
+    let error = Model::from_bytes(&open).unwrap_err().to_string();
+    assert!(error.contains("unknown size"), "{error}");
+    // Damaged, it is an error or another model, and nothing else.
+    let mut random = Random::new(3);
+    for n in 0..bytes.len() {
+        let _ = Model::from_bytes(&bytes[..n]);
+    }
+    for _ in 0..20_000 {
+        let mut bytes = bytes.clone();
+        for _ in 0..1 + random.below(3) {
+            let at = random.below(bytes.len());
+            bytes[at] = random.bits() as u8;
+        }
+        let Ok(model) = Model::from_bytes(&bytes) else { continue };
+        let _ = model.to_bytes();
+        let _ = model.with_shape("main", "ids", &[1, 5]);
+        let _ = Package::new(model, None).map(|package| run(&package));
+    }
+}

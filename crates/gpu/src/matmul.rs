@@ -27,11 +27,12 @@ mod probe;
 mod product;
 #[cfg(test)]
 mod tests;
+mod text;
+mod together;
 
 pub(crate) use activations::Integers;
 pub use activations::{Activations, Reading, View};
 pub(crate) use fold::Fold;
-pub(crate) use kernels::unroll;
 pub use kernels::{Cooperative, Vector};
 pub use lookup::Rows;
 pub use matrix::{Matrix, Part};
@@ -39,6 +40,7 @@ pub use mixture::{Mixture, MixtureRoom, MixtureWeights};
 pub(crate) use probe::check_cooperative;
 pub(crate) use product::Folded;
 pub use product::{Product, Tuning};
+pub(crate) use text::unroll;
 
 /// Tokens up to which kernels for few are used.
 pub const FEW: usize = 8;

@@ -43,6 +43,18 @@ pub enum Constant {
     Bool(bool),
 }
 
+impl Constant {
+    /// The line of WGSL that declares it.
+    pub(crate) fn declaration(self, name: &str) -> String {
+        match self {
+            Constant::Uint(v) => format!("const {name}: u32 = {v}u;\n"),
+            Constant::Int(v) => format!("const {name}: i32 = {v}i;\n"),
+            Constant::Float(v) => format!("const {name}: f32 = {:?}f;\n", f32::from_bits(v)),
+            Constant::Bool(v) => format!("const {name}: bool = {v};\n"),
+        }
+    }
+}
+
 impl From<u32> for Constant {
     fn from(value: u32) -> Self {
         Constant::Uint(value)
@@ -106,14 +118,7 @@ impl Shader<'_> {
             let _ = writeln!(text, "enable {extension};");
         }
         for (name, value) in self.constants {
-            let _ = match value {
-                Constant::Uint(v) => writeln!(text, "const {name}: u32 = {v}u;"),
-                Constant::Int(v) => writeln!(text, "const {name}: i32 = {v}i;"),
-                Constant::Float(v) => {
-                    writeln!(text, "const {name}: f32 = {:?}f;", f32::from_bits(*v))
-                }
-                Constant::Bool(v) => writeln!(text, "const {name}: bool = {v};"),
-            };
+            text.push_str(&value.declaration(name));
         }
         text + &self.source
     }

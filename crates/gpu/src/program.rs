@@ -29,7 +29,7 @@ const AHEAD: usize = 12;
 #[derive(Debug)]
 enum Run {
     Launch(Launch),
-    Product(Multiply),
+    Product(Box<Multiply>),
     Embed(Rows),
     Mix(Box<Mix>),
 }
@@ -326,7 +326,7 @@ fn runs(
         }
         Work::Product(step) => {
             let multiply = Multiply::new(builder.gpu, builder.buffers, step, *height, shared)?;
-            Ok(vec![Run::Product(multiply)])
+            Ok(vec![Run::Product(Box::new(multiply))])
         }
         Work::Moe(step) => {
             let (gpu, buffers) = (builder.gpu, builder.buffers);

@@ -67,7 +67,7 @@ impl Outline {
         let file = path.join(OUTLINE_FILE);
         if !file.is_file() {
             let problem = "holds packages without the embeddings that their caller looks tokens up in: \
-                           it was compiled with --no-embeddings or by an older version; compile the \
+                           it was compiled with --no-embeddings, for other programs or by an older version; compile the \
                            model again, or name the model and give this folder as --packages";
             return Err(Error::NoModel { path: path.to_owned(), problem: problem.into() });
         }

@@ -1,36 +1,28 @@
-//! `baton compile`: a model as a Core ML package, or a package rewritten.
+//! `baton compile`: a model as Core ML packages, or a package rewritten.
 
 pub mod rewrite;
 
+mod compiler;
+mod folder;
+mod layout;
 mod manifest;
 mod text;
 mod tokenizer;
+mod told;
 mod weights;
 
 use std::fs;
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::Context;
-use baton_coreml::lower::{Chunks, Lowering, MilLowering, Part, Sample, WEIGHTS_NOTE};
-use baton_coreml::{
-    Calibration, Draft, FOLDER_FILE, FOLDER_FORMAT, Model as Program, Package, PackageWriter,
-    calibrate, describe_files, measure,
-};
-use baton_cpu::{Isa, Pool, physical_cores};
-use baton_engine::ModelText;
-use baton_graph::{Graph, Logits, hex};
-use baton_hub::Sha256;
-use baton_models::{BuildOptions, Model};
-use baton_weights::Weights;
-use serde_json::{Value, json};
+use baton_coreml::lower::{MilLowering, Sample};
+use baton_coreml::{Calibration, FOLDER_FILE, calibrate, describe_files};
+use baton_models::Model;
 
-use self::manifest::Measured;
+use self::compiler::{Compiler, Written};
 use crate::computing::Threads;
 use crate::failure::{hinted, usage};
-use crate::interrupt::Unfinished;
 use crate::progress::Spinner;
 use crate::{format, models};
 
@@ -45,6 +37,7 @@ Examples:
   baton compile smollm2 -o out --bits 4.5           tables of few values, larger where it matters most
   baton compile smollm2 -o out --quantize int8      weights as integers with a scale for each channel
   baton compile smollm2 -o out --chunk-size 950MB   several packages: layers, then the head
+  baton compile smollm2 -o out --layout anemll      for the programs of the project Anemll
   baton compile smollm2 -o out --text notes.txt     calibrated and measured on a text of your own
   baton compile X.mlpackage -o out                  a package of anybody, rewritten for the Neural Engine
   baton compile X.mlpackage -o out --passes pow_to_mul,split_head     by these passes alone
@@ -52,12 +45,11 @@ Examples:
 
 The package has a function prefill_S_hH for chunks of S tokens behind a history of up to H, decode for
 single tokens with the cache as a state, and head for logits, all over one file of weights, for iOS 18
-and macOS 15. It is written and checked on any machine; there is no Core ML needed.";
+and macOS 15. It is written and checked on any machine; there is no Core ML needed. The layouts of others
+have their own functions: see docs/coreml.md.";
 
 /// Tokens of a chunk, if nothing else is asked for.
 const TOKENS: u16 = 64;
-/// Tokens of the text by which the model is calibrated, and those behind them on which it is measured.
-const SAMPLE: usize = 128;
 /// The context, if the model has one as long.
 const CONTEXT: usize = 2048;
 
@@ -77,6 +69,8 @@ pub struct Args {
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_values_t = [TOKENS])]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=4096))]
     tokens: Vec<u16>,
+    #[command(flatten)]
+    layout: layout::Args,
     #[command(flatten)]
     weights: weights::Args,
     /// Cut the model, or the functions of a package, into packages of at most this size, counted in half
@@ -126,6 +120,7 @@ impl Args {
             (self.no_quality, "--no-quality"),
             (self.threads.number().is_some(), "--threads"),
         ])
+        .or_else(|| self.layout.given())
         .or_else(|| self.weights.given())
     }
 }
@@ -173,13 +168,15 @@ pub fn execute(args: &Args) -> anyhow::Result<()> {
         ));
     }
     let trained = model.config().context_length;
-    let context = args.context.unwrap_or(trained.min(CONTEXT));
+    let default = || args.layout.default_context(trained.min(CONTEXT), &args.tokens);
+    let context = args.context.unwrap_or_else(default);
     if context == 0 || context > trained {
         return Err(usage(format!("--context {context}: this model has 1 to {trained}")));
     }
+    let layout = args.layout.layout(&model, context, &args.tokens, args.no_decode)?;
     let start = Instant::now();
-    let compiler = Compiler::new(&model, context, args)?;
-    let (packages, measured) = whole_folder(output, |folder| {
+    let compiler = Compiler::new(&model, context, layout.clone(), args)?;
+    let (packages, measured) = folder::whole_folder(output, |folder| {
         let Calibration { ranges, energies, logits } = {
             let _spinner = Spinner::start("calibrating");
             calibrate(&compiler.graph, &compiler.weights, &compiler.tokens, compiler.seen)?
@@ -192,274 +189,24 @@ pub fn execute(args: &Args) -> anyhow::Result<()> {
         };
         let lowering = MilLowering { ranges, energies, forms, ..compiler.lowering(args) };
         let mut packages = compiler.write(folder, &lowering)?;
-        let measured = match args.no_quality {
+        let measured = match args.no_quality || !compiler.can_measure() {
             true => None,
             false => Some(compiler.measure(&mut packages, &logits)?),
         };
         let mut manifest = compiler.manifest(&lowering, &packages, measured.as_ref());
-        tokenizer::copy(&model, folder, !args.no_embeddings)?;
+        let write = |name: &str, text: String| {
+            fs::write(folder.join(name), text)
+                .with_context(|| format!("cannot write {}", output.join(name).display()))
+        };
+        if let Some((name, text)) = compiler.note(&lowering, &packages)? {
+            write(name, text)?;
+        }
+        tokenizer::copy(&model, folder, compiler.can_measure() && !args.no_embeddings)?;
         let packages = packages.into_iter().map(Written::finish);
         let packages = packages.collect::<anyhow::Result<Vec<_>>>()?;
         manifest["files"] = describe_files(folder)?;
-        let text = serde_json::to_string_pretty(&manifest)? + "\n";
-        fs::write(folder.join(FOLDER_FILE), text)
-            .with_context(|| format!("cannot write {}", output.join(FOLDER_FILE).display()))?;
+        write(FOLDER_FILE, serde_json::to_string_pretty(&manifest)? + "\n")?;
         Ok((packages, measured))
     })?;
-    report(output, &packages, measured.as_ref(), start)
-}
-
-/// Writes the folder `output`: all of it lies beside its place until it is whole.
-fn whole_folder<T>(
-    output: &Path,
-    write: impl FnOnce(&Path) -> anyhow::Result<T>,
-) -> anyhow::Result<T> {
-    let parent = output.parent().filter(|path| !path.as_os_str().is_empty());
-    let partial = partial_folder(parent.unwrap_or(Path::new(".")))
-        .with_context(|| format!("cannot write beside {}", output.display()))?;
-    let partial = Unfinished::new(partial);
-    // Errors name the place that was asked for.
-    let made = write(partial.path()).map_err(|error| match error.downcast() {
-        Ok(error) => baton_coreml::Error::moved(error, partial.path(), output).into(),
-        Err(error) => error,
-    })?;
-    partial.finish(output).with_context(|| format!("cannot write {}", output.display()))?;
-    Ok(made)
-}
-
-/// A folder that becomes the output, with the permissions that a folder made at once would have.
-fn partial_folder(parent: &Path) -> io::Result<tempfile::TempDir> {
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(".baton-compile-");
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        // What the umask leaves of them; otherwise they would be those of something private.
-        builder.permissions(fs::Permissions::from_mode(0o777));
-    }
-    builder.tempdir_in(parent)
-}
-
-/// A package whose weights are written.
-struct Written {
-    file: String,
-    part: Part,
-    draft: Draft,
-    package: Package,
-}
-
-impl Written {
-    /// Writes the rest of it.
-    fn finish(self) -> anyhow::Result<(String, Package)> {
-        self.draft.finish(&self.package.model)?;
-        Ok((self.file, self.package))
-    }
-}
-
-struct Compiler<'a> {
-    model: &'a Model,
-    context: usize,
-    chunks: Chunks,
-    graph: Graph,
-    weights: Weights,
-    /// The text to calibrate and measure on.
-    tokens: Vec<u32>,
-    /// The tokens that weights are chosen by. The package is measured on the others.
-    seen: usize,
-    pool: Arc<Pool>,
-}
-
-impl<'a> Compiler<'a> {
-    fn new(model: &'a Model, context: usize, args: &Args) -> anyhow::Result<Compiler<'a>> {
-        let threads = args.threads.number().unwrap_or_else(physical_cores);
-        let pool = Arc::new(Pool::new(threads, Isa::from_env()?)?);
-        let (graph, weights) = model.build(&BuildOptions { context })?;
-        let text = text::text(args.text.as_deref())?;
-        let mut tokens = ModelText::of(model)?.tokenizer.encode(&text, true)?;
-        tokens.truncate((2 * SAMPLE).min(context));
-        if tokens.is_empty() {
-            return Err(usage("the text to calibrate on is empty"));
-        }
-        let seen = SAMPLE.min(tokens.len() / 2);
-        let chunks = match (args.chunk_bytes(), args.chunks) {
-            (Some(size), _) => Chunks::Bytes(size),
-            (None, Some(n)) => Chunks::Count(n),
-            (None, None) => Chunks::Whole,
-        };
-        Ok(Compiler { model, context, chunks, graph, weights, tokens, seen, pool })
-    }
-
-    fn lowering(&self, args: &Args) -> MilLowering {
-        let mut columns: Vec<usize> =
-            args.tokens.iter().map(|&n| usize::from(n).min(self.context)).collect();
-        columns.sort_unstable();
-        columns.dedup();
-        let decode = (!args.no_decode).then_some(self.context);
-        MilLowering { decode, ..MilLowering::for_context(self.context, &columns) }
-    }
-
-    /// Writes the weights of every package into a folder.
-    fn write(&self, folder: &Path, lowering: &MilLowering) -> anyhow::Result<Vec<Written>> {
-        let parts = lowering.parts(&self.graph, self.chunks)?;
-        let files = file_names(&parts);
-        let mut written = Vec::new();
-        for (part, file) in parts.into_iter().zip(files) {
-            let _spinner = Spinner::start(&format!("writing {file}"));
-            let mut writer = PackageWriter::create(&folder.join(&file))?;
-            let blobs = &mut writer.weights;
-            let mut program = lowering.lower_part(&self.graph, &self.weights, &part, blobs)?;
-            program.metadata.description = self.model.name().to_owned();
-            program.metadata.version = concat!("baton ", env!("CARGO_PKG_VERSION")).into();
-            program.metadata.licence = self.model.licence().unwrap_or_default().to_owned();
-            let draft = writer.seal()?;
-            let package = draft.package(program)?;
-            written.push(Written { file, part, draft, package });
-        }
-        Ok(written)
-    }
-
-    /// Runs the packages with every intermediate result in half precision, and takes note in them of how
-    /// far they are from the model in single.
-    fn measure(&self, written: &mut [Written], expected: &Logits) -> anyhow::Result<Measured> {
-        let _spinner = Spinner::start("comparing with the model");
-        let packages: Vec<&Package> = written.iter().map(|written| &written.package).collect();
-        let (graph, weights, tokens) = (&self.graph, &self.weights, &self.tokens);
-        let (quality, extremes) =
-            measure(graph, weights, &packages, tokens, self.seen, expected, &self.pool)?;
-        let ids: Vec<u8> = tokens.iter().flat_map(|id| id.to_le_bytes()).collect();
-        let measured = Measured { quality, extremes, text: Sha256::of(&ids).to_string() };
-        let note = measured.to_json().to_string();
-        for written in written {
-            let user = &mut written.package.model.metadata.user;
-            user.insert(manifest::QUALITY.into(), note.clone());
-        }
-        Ok(measured)
-    }
-
-    fn manifest(
-        &self,
-        lowering: &MilLowering,
-        packages: &[Written],
-        measured: Option<&Measured>,
-    ) -> Value {
-        let forms = &lowering.forms;
-        let weights = match forms.by_name.is_empty() {
-            true => forms.each.to_string(),
-            false => "mixed".to_owned(),
-        };
-        let by_name = forms.by_name.iter();
-        let by_name = by_name.map(|(name, form)| (name.clone(), form.to_string().into()));
-        let package = |w: &Written| {
-            manifest::package(&w.file, &w.part, &w.package.model, w.package.weight_bytes())
-        };
-        json!({
-            "format": FOLDER_FORMAT,
-            "model": self.model.name(),
-            "architecture": self.model.architecture(),
-            "fingerprint": hex(self.graph.fingerprint()),
-            "context": self.context,
-            "weights": weights,
-            "forms": by_name.collect::<serde_json::Map<_, _>>(),
-            "weight_bytes": packages.iter().map(|w| w.package.weight_bytes()).sum::<u64>(),
-            "packages": packages.iter().map(package).collect::<Vec<_>>(),
-            "metadata": packages.first().map(|w| &w.package.model.metadata.user),
-            "quality": measured.map(Measured::to_json),
-        })
-    }
-}
-
-/// A file for each part, in an order that names keep.
-fn file_names(parts: &[Part]) -> Vec<String> {
-    let chunks = parts.iter().filter(|part| part.has_layers()).count();
-    let name = |(i, part): (usize, &Part)| {
-        let (kind, at, of) = match part.has_layers() {
-            _ if parts.len() == 1 => return "model.mlpackage".to_owned(),
-            true => ("chunk", i + 1, chunks),
-            false => ("head", i + 1 - chunks, parts.len() - chunks),
-        };
-        match of {
-            1 => format!("model_{kind}.mlpackage"),
-            _ => format!("model_{kind}_{at:02}_of_{of:02}.mlpackage"),
-        }
-    };
-    parts.iter().enumerate().map(name).collect()
-}
-
-fn report(
-    output: &Path,
-    packages: &[(String, Package)],
-    measured: Option<&Measured>,
-    start: Instant,
-) -> anyhow::Result<()> {
-    let mut out = io::stdout().lock();
-    let bytes = packages.iter().map(|(_, package)| package.weight_bytes()).sum();
-    writeln!(
-        out,
-        "{}: {} of weights, in {}",
-        output.display(),
-        format::bytes(bytes),
-        format::time(start.elapsed())
-    )?;
-    for (file, package) in packages {
-        let program: &Program = &package.model;
-        if packages.len() > 1 {
-            writeln!(out, "{file}: {}", format::bytes(package.weight_bytes()))?;
-        }
-        let functions = program.program.functions.iter();
-        let operations = functions.map(|(name, function)| {
-            let ops = function.body.ops.iter().filter(|op| !op.is_constant()).count();
-            [name.clone(), format!("{ops} operations")]
-        });
-        for line in format::table(&operations.collect::<Vec<_>>()) {
-            writeln!(out, "  {line}")?;
-        }
-        if let Some(note) = program.metadata.user.get(WEIGHTS_NOTE) {
-            writeln!(out, "  {note}")?;
-        }
-    }
-    if let Some(measured) = measured {
-        let q = measured.quality;
-        writeln!(
-            out,
-            "over {} tokens in half precision: KL {:.5}, same likeliest token {:.1} %, perplexity {:.3} \
-             (the model's own: {:.3})",
-            q.rows,
-            q.divergence,
-            100.0 * q.top1,
-            q.perplexity,
-            q.reference_perplexity
-        )?;
-        if let Some(largest) = measured.largest() {
-            let (value, op) = (largest.largest, &largest.op);
-            writeln!(out, "largest result: {value:.0} of {op} in {}", largest.function)?;
-        }
-        let n = measured.overflows().count();
-        if let Some(first) = measured.overflows().next() {
-            let (op, function) = (&first.op, &first.function);
-            writeln!(
-                out,
-                "warning: {n} operations leave half precision, first {op} in {function}; calibrate on a \
-                 text that is like yours with --text"
-            )?;
-        }
-    }
-    out.flush()?;
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[cfg(unix)]
-    #[test]
-    fn the_folder_has_the_permissions_of_one_made_at_once() {
-        use std::os::unix::fs::PermissionsExt;
-        let parent = tempfile::tempdir().unwrap();
-        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode();
-        let plain = parent.path().join("plain");
-        fs::create_dir(&plain).unwrap();
-        let folder = partial_folder(parent.path()).unwrap();
-        assert_eq!(mode(folder.path()), mode(&plain));
-    }
+    told::report(output, &layout, &packages, measured.as_ref(), start)
 }

@@ -216,3 +216,66 @@ fn a_report_says_what_would_run_where_and_fails_if_asked_to() {
     let said = home.run(&["report", out]).ok();
     assert!(said.contains("decode: ") && said.contains("prefill_64_h0: "), "{said}");
 }
+
+#[test]
+fn a_model_is_laid_out_for_the_programs_of_others() {
+    let home = Home::new();
+    let model = home.model();
+    let compile = |name: &str, more: &[&str]| {
+        let path = home.path(name);
+        let args = [&["compile", &model, "-o", path.to_str().unwrap()], more].concat();
+        (home.run(&args), path)
+    };
+    let packages = |folder: &Path| -> Vec<String> {
+        let names = std::fs::read_dir(folder).unwrap();
+        let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<_> = names.filter(|name| name.ends_with(".mlpackage")).collect();
+        names.sort();
+        for name in &names {
+            Package::open(&folder.join(name)).unwrap();
+        }
+        names
+    };
+    let options = ["--layout", "anemll", "--prefix", "tiny", "-c", "128", "--bits", "8"];
+    let (said, folder) = compile("anemll", &options);
+    let said = said.ok();
+    for text in ["xcrun coremlcompiler compile", "anemllcli --meta", "not compared", "prefill  "] {
+        assert!(said.contains(text), "{text} in {said}");
+    }
+    assert_eq!(
+        packages(&folder),
+        [
+            "tiny_FFN_PF_lut8_chunk_01of01.mlpackage",
+            "tiny_embeddings.mlpackage",
+            "tiny_lm_head_lut8.mlpackage",
+        ]
+    );
+    let meta = std::fs::read_to_string(folder.join("meta.yaml")).unwrap();
+    assert!(meta.contains("    ffn: tiny_FFN_PF_lut8_chunk_01of01.mlmodelc\n"), "{meta}");
+    let manifest = std::fs::read(folder.join("baton.json")).unwrap();
+    let manifest: Value = serde_json::from_slice(&manifest).unwrap();
+    assert_eq!((&manifest["layout"], &manifest["quality"]), (&"anemll".into(), &Value::Null));
+    assert!(folder.join("chat_template.jinja").exists());
+    let options = ["--layout", "coreml-llm-cli", "--prefix", "tiny", "-c", "192"];
+    let (said, folder) = compile("cli", &options);
+    assert!(said.ok().contains("--local-model-prefix tiny"));
+    let chunks = [1, 2, 3].map(|i| format!("tiny_chunk{i}.mlpackage"));
+    let processors = ["cache", "logit"].map(|name| format!("{name}-processor.mlpackage"));
+    assert_eq!(packages(&folder), [&processors[..], &chunks].concat());
+    // What does not fit is said, and nothing is written.
+    for (options, text) in [
+        (&["--layout", "anemll", "-c", "100"][..], "multiple of the batch"),
+        (&["--layout", "coreml-llm-cli", "-c", "64"], "multiple of the window"),
+        (&["--layout", "anemll", "--tokens", "64,8"], "one number of tokens"),
+        (&["--layout", "anemll", "--no-decode"], "--layout baton"),
+        (&["--layout", "anemll", "--prefix", "a/b"], "--prefix"),
+        (&["--layout", "anemll", "--prefix", "a_lut4"], "_lut"),
+        (&["--prefix", "a"], "--layout"),
+        (&["--layout", "ollama"], "coreml-llm-cli"),
+    ] {
+        compile("x", options).0.failed(2, text);
+    }
+    let many = ["--layout", "anemll", "-c", "128", "--chunks", "99"];
+    compile("x", &many).0.failed(1, "99 chunks of");
+    assert!(!home.path("x").exists());
+}

@@ -4,16 +4,13 @@ use std::io::{Seek, Write};
 
 use baton_graph::{Attention, Scope};
 
-use super::function::{FunctionLowering, Kind};
-use super::{Anatomy, unsupported};
+use super::function::{Cache, FunctionLowering};
+use super::unsupported;
 use crate::Result;
 use crate::mil::{Arg, Value, Var};
 
 /// What the names of scores to which a mask was added end in.
 pub(crate) const MASKED: &str = "_masked";
-
-/// What the position behind the new token is kept as among the inputs.
-const NEXT: &str = "next position";
 
 impl<W: Write + Seek> FunctionLowering<'_, '_, '_, W> {
     /// Each query head attends over the keys of its group. The queries of a group are stacked, so that
@@ -28,7 +25,7 @@ impl<W: Write + Seek> FunctionLowering<'_, '_, '_, W> {
         let Scope::Past(state) = attention.scope else {
             return Err(unsupported("attention in both directions"));
         };
-        let columns = self.columns();
+        let columns = self.columns;
         let part = |text: &str| format!("{name}_{text}");
         // Scaled before the product: scores of unscaled queries may leave half precision.
         let q = self.times(&part("query"), q, attention.scale)?;
@@ -36,25 +33,27 @@ impl<W: Write + Seek> FunctionLowering<'_, '_, '_, W> {
         let q = self.swapped(&part("q"), &q)?;
         let stacked = [1, kv_heads, heads / kv_heads * columns, dim];
         let q = self.reshape(&part("q_groups"), &q, &stacked)?;
+        // Some caches have a token's features beside each other, others a feature's tokens.
+        let by_token = !matches!(self.cache, Cache::Columns(_));
         let mut new = Vec::new();
         for (text, x) in [("k", k), ("v", v)] {
             let x =
                 self.reshape(&part(&format!("{text}_heads")), x, &[1, kv_heads, dim, columns])?;
-            new.push(self.swapped(&part(text), &x)?);
+            new.push(if by_token { self.swapped(&part(text), &x)? } else { x });
         }
         // Counted from the first layer of its package.
         let layer = state.index() - self.part.layers.start;
         let keys = self.all_of(&part("keys"), 0, layer, &new[0])?;
         let values = self.all_of(&part("values"), 1, layer, &new[1])?;
-        let places = keys.shape()[2];
-        let mut scores = self.matmul(&part("scores"), &q, &keys, true)?;
+        let places = keys.shape()[if by_token { 2 } else { 3 }];
+        let mut scores = self.matmul(&part("scores"), &q, &keys, by_token)?;
         if let Some(cap) = attention.softcap {
             scores = self.times(&part("cap_in"), &scores, 1.0 / cap)?;
             scores = self.unary("tanh", &part("capped"), &scores, &[])?;
             scores = self.times(&part("cap_out"), &scores, cap)?;
         }
         let scores = self.reshape(&part("by_head"), &scores, &[1, heads, columns, places])?;
-        let mask = self.inputs[&Anatomy::mask(attention.window)].clone();
+        let mask = self.masks[&attention.window].clone();
         let scores = self.binary("add", &format!("{name}{MASKED}"), &scores, &mask)?;
         let shares = match attention.sinks {
             None => self.unary("softmax", &part("shares"), &scores, &[("axis", (-1).into())])?,
@@ -72,7 +71,7 @@ impl<W: Write + Seek> FunctionLowering<'_, '_, '_, W> {
         };
         let shape = [1, kv_heads, heads / kv_heads * columns, places];
         let shares = self.reshape(&part("by_group"), &shares, &shape)?;
-        let mixed = self.matmul(&part("mixed"), &shares, &values, false)?;
+        let mixed = self.matmul(&part("mixed"), &shares, &values, !by_token)?;
         let mixed = self.reshape(&part("mixed_heads"), &mixed, &[1, heads, columns, dim])?;
         let mixed = self.swapped(&part("mixed_back"), &mixed)?;
         self.reshape(name, &mixed, &[1, heads * dim, 1, columns])
@@ -80,35 +79,40 @@ impl<W: Write + Seek> FunctionLowering<'_, '_, '_, W> {
 
     /// Keys (`which` 0) or values (1) of a layer, those of past tokens before the new ones.
     fn all_of(&mut self, name: &str, which: usize, layer: usize, new: &Var) -> Result<Var> {
-        let [_, heads, _, width] = <[usize; 4]>::try_from(new.shape()).expect("4 dimensions");
-        match self.kind {
-            Kind::Prefill { history, .. } => {
-                self.cached[which].insert(layer, new.clone());
-                if history == 0 {
-                    return Ok(new.clone());
-                }
-                let past = self.inputs[["past_keys", "past_values"][which]].clone();
+        if !matches!(self.cache, Cache::Held(_)) {
+            self.cached[which].insert(layer, new.clone());
+        }
+        match &self.cache {
+            Cache::Empty => Ok(new.clone()),
+            Cache::Stacked(past) => {
+                let past = past[which].clone();
+                let [_, heads, history, width] =
+                    <[usize; 4]>::try_from(past.shape()).expect("4 dimensions");
                 let (begin, end) = ([layer, 0, 0, 0], [layer + 1, heads, history, width]);
                 let past = self.slice(&format!("{name}_past"), &past, &begin, &end)?;
                 self.concat(name, &[past, new.clone()], 2)
             }
-            Kind::Decode { .. } => self.through_state(name, which, layer, new),
-            Kind::Head { .. } => Err(unsupported("attention behind the last layer")),
+            Cache::Columns(layers) => {
+                let past = layers[layer][which].clone();
+                self.concat(name, &[past, new.clone()], 3)
+            }
+            Cache::Held(_) => self.through_state(name, which, layer, new),
         }
     }
 
-    /// Writes a token's keys or values to their place in the state, and reads those of the layer.
+    /// Writes new keys or values to their places in the state, and reads those of the layer.
     fn through_state(&mut self, name: &str, which: usize, layer: usize, new: &Var) -> Result<Var> {
-        let [_, heads, _, width] = <[usize; 4]>::try_from(new.shape()).expect("4 dimensions");
-        let state = self.inputs[["key_cache", "value_cache"][which]].clone();
-        let places = state.shape()[2];
-        let position = self.inputs["position"].clone();
-        let one = Value::ints(&[1]);
-        let next = match self.inputs.get(NEXT) {
+        let Cache::Held(held) = &self.cache else { unreachable!("the caller has looked") };
+        let (state, position) = (held.states[which].clone(), held.position.clone());
+        let (layer, places) = (held.first[which] + layer, held.places);
+        let [_, heads, tokens, width] = <[usize; 4]>::try_from(new.shape()).expect("4 dimensions");
+        let next = match self.shared.get("next") {
             Some(next) => next.clone(),
             None => {
-                let next = self.unary("add", "next_position", &position, &[("y", one.into())])?;
-                self.inputs.insert(NEXT.into(), next.clone());
+                let tokens = Value::sizes(&[tokens]);
+                let next =
+                    self.unary("add", "next_position", &position, &[("y", tokens.into())])?;
+                self.shared.insert("next".into(), next.clone());
                 next
             }
         };
@@ -138,7 +142,9 @@ impl<W: Write + Seek> FunctionLowering<'_, '_, '_, W> {
         let (begin, end) = ([layer, 0, 0, 0], [layer + 1, heads, places, width]);
         self.slice(name, &held, &begin, &end)
     }
-    /// A corner of a token's place in a state, the same for the keys and the values of a layer.
+
+    /// A corner of the new tokens' places in a state, the same for the keys and the values of a layer if
+    /// each have a state.
     fn corner(
         &mut self,
         text: &str,
@@ -147,13 +153,13 @@ impl<W: Write + Seek> FunctionLowering<'_, '_, '_, W> {
         at: &Var,
     ) -> Result<Var> {
         let name = format!("{text}_{layer}");
-        if let Some(corner) = self.inputs.get(&name) {
+        if let Some(corner) = self.shared.get(&name) {
             return Ok(corner.clone());
         }
         let [first, head, last] = [first, head, last]
             .map(|n| self.b.constant(&format!("number_{n}"), Value::sizes(&[n])));
         let corner = self.concat(&name, &[first, head, at.clone(), last], 0)?;
-        self.inputs.insert(name, corner.clone());
+        self.shared.insert(name, corner.clone());
         Ok(corner)
     }
 }

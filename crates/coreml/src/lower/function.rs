@@ -1,112 +1,208 @@
-//! One function of a graph.
+//! One function of a graph: what the layouts make theirs of.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{Seek, Write};
 
 use baton_graph::{Graph, Node, Op, ValueId};
+use baton_weights::Weights;
 
 use super::weights::Emitter;
 use super::{Anatomy, MilLowering, Part, unsupported};
 use crate::Result;
-use crate::mil::{Arg, DataType, Function, FunctionBuilder, TensorType, Value, Var};
-
-/// The input of a chunk that goes on with what an earlier one has come to.
-pub(crate) const INCOMING: &str = "incoming";
-
-/// Which function.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    Prefill { tokens: usize, history: usize },
-    Decode { context: usize },
-    Head { rows: usize },
-}
+use crate::blob::BlobWriter;
+use crate::mil::{Arg, DataType, FunctionBuilder, TensorType, Value, Var};
 
 /// A graph's value in a function: `factor` times what the graph says it is, in one piece but for a long
 /// vocabulary.
 #[derive(Clone, Debug)]
-pub(super) struct Lowered {
+pub(crate) struct Lowered {
     pub pieces: Vec<Var>,
     pub factor: f32,
 }
 
+/// Where a function finds the keys and values of earlier tokens.
+#[derive(Debug)]
+pub(crate) enum Cache {
+    /// There are none: its tokens are the first, or it has no attention.
+    Empty,
+    /// In tensors of all layers, `(layers, heads, places, features)`.
+    Stacked([Var; 2]),
+    /// In a tensor for each layer, `(heads, features, places)` behind a dimension of one.
+    Columns(Vec<[Var; 2]>),
+    /// In states, which the new ones are written to.
+    Held(Held),
+}
+
+/// A cache in states of `(layers, heads, places, features)`.
+#[derive(Debug)]
+pub(crate) struct Held {
+    /// The states of keys and of values, which may be the same one.
+    pub states: [Var; 2],
+    /// Where the keys and the values of the part's first layer are, along the first dimension.
+    pub first: [usize; 2],
+    /// The place of the first new token, int32 `(1)`.
+    pub position: Var,
+    /// Places that attention reads.
+    pub places: usize,
+}
+
+/// How the rows of a head are cut into products.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HeadCut {
+    /// At most so many rows each.
+    Rows(usize),
+    /// So many pieces of the same number of rows, the first ones a row longer if it does not divide.
+    Pieces(usize),
+}
+
+impl HeadCut {
+    /// The rows of each piece.
+    pub fn sizes(self, rows: usize) -> Vec<usize> {
+        match self {
+            HeadCut::Rows(most) => {
+                let most = most.max(1);
+                (0..rows).step_by(most).map(|start| most.min(rows - start)).collect()
+            }
+            HeadCut::Pieces(n) => {
+                (0..n).map(|i| rows / n + usize::from(i < rows % n)).filter(|&n| n > 0).collect()
+            }
+        }
+    }
+}
+
 /// A function that is being made.
-pub(super) struct FunctionLowering<'a, 'e, 'b, W> {
+pub(crate) struct FunctionLowering<'a, 'e, 'b, W> {
     pub options: &'a MilLowering,
     pub graph: &'a Graph,
-    pub anatomy: &'a Anatomy,
+    pub anatomy: &'e Anatomy,
     pub part: &'a Part,
     pub emitter: &'e mut Emitter<'a, 'b, W>,
-    pub kind: Kind,
+    /// Columns of every value: new tokens, or rows of the head.
+    pub columns: usize,
+    pub head_cut: HeadCut,
+    pub cache: Cache,
+    /// Cosines and sines of each rotation that is there, `(1, 1, features of a head, columns)`.
+    pub rotations: HashMap<usize, [Var; 2]>,
+    /// The mask of each window that is there, `(1, 1, columns, places)`.
+    pub masks: HashMap<Option<usize>, Var>,
     pub b: FunctionBuilder,
-    pub values: HashMap<ValueId, Lowered>,
+    pub(super) values: HashMap<ValueId, Lowered>,
     /// What a tensor was before it was reshaped.
     reshaped: HashMap<String, Var>,
-    /// Inputs by name, and what all layers compute of them alike.
-    pub inputs: HashMap<String, Var>,
-    /// New keys and values by layer, `(1, heads, tokens, features)`.
+    /// What all layers compute alike.
+    pub(super) shared: HashMap<String, Var>,
+    /// New keys and values by layer, in the form of the cache.
     pub cached: [BTreeMap<usize, Var>; 2],
 }
 
-impl<'a, 'e, 'b, W: Write + Seek> FunctionLowering<'a, 'e, 'b, W> {
+/// The functions of one package: what they share.
+pub(crate) struct PartLowering<'a, 'b, W> {
+    options: &'a MilLowering,
+    graph: &'a Graph,
+    pub anatomy: Anatomy,
+    part: &'a Part,
+    pub emitter: Emitter<'a, 'b, W>,
+}
+
+impl<'a, 'b, W: Write + Seek> PartLowering<'a, 'b, W> {
+    /// # Errors
+    /// If the graph has no such functions, or a weight is missing or of another shape.
     pub fn new(
         options: &'a MilLowering,
         graph: &'a Graph,
-        anatomy: &'a Anatomy,
+        weights: &'a Weights,
         part: &'a Part,
-        emitter: &'e mut Emitter<'a, 'b, W>,
-        kind: Kind,
-    ) -> Self {
+        blobs: &'b mut BlobWriter<W>,
+    ) -> Result<PartLowering<'a, 'b, W>> {
+        let emitter = Emitter::new(graph, weights, options, blobs)?;
+        Ok(PartLowering { options, graph, anatomy: Anatomy::of(graph)?, part, emitter })
+    }
+
+    /// A function of so many columns.
+    pub fn function(&mut self, columns: usize) -> FunctionLowering<'a, '_, 'b, W> {
         FunctionLowering {
-            options,
-            graph,
-            anatomy,
-            part,
-            emitter,
-            kind,
+            options: self.options,
+            graph: self.graph,
+            anatomy: &self.anatomy,
+            part: self.part,
+            emitter: &mut self.emitter,
+            columns,
+            head_cut: HeadCut::Rows(self.options.head_piece),
+            cache: Cache::Empty,
+            rotations: HashMap::new(),
+            masks: HashMap::new(),
             b: FunctionBuilder::new(),
             values: HashMap::new(),
             reshaped: HashMap::new(),
-            inputs: HashMap::new(),
+            shared: HashMap::new(),
             cached: Default::default(),
         }
     }
+}
 
-    /// Columns of every value: new tokens, or rows of the head.
-    pub fn columns(&self) -> usize {
-        match self.kind {
-            Kind::Prefill { tokens, .. } => tokens,
-            Kind::Decode { .. } => 1,
-            Kind::Head { rows } => rows,
-        }
+impl<'a, W: Write + Seek> FunctionLowering<'a, '_, '_, W> {
+    /// The embeddings that its part reads, by position.
+    pub fn embeddings(&self) -> Vec<usize> {
+        let read = |i: &usize| {
+            let output = self.anatomy.embeddings[*i].output;
+            let first = self.part.enters.is_none();
+            first || self.nodes().any(|node| node.inputs.contains(&output))
+        };
+        (0..self.anatomy.embeddings.len()).filter(read).collect()
     }
 
-    pub fn run(self) -> Result<Function> {
-        match self.kind {
-            Kind::Head { .. } => self.head(),
-            _ => self.layers(),
-        }
+    /// The rotations of its part, by position.
+    pub fn ropes(&self) -> Vec<usize> {
+        let used = |i: &usize| {
+            let rope = &self.anatomy.ropes[*i];
+            self.nodes().any(|node| matches!(&node.op, Op::Rope(own) if own == rope))
+        };
+        (0..self.anatomy.ropes.len()).filter(used).collect()
     }
 
-    fn head(mut self) -> Result<Function> {
-        let (hidden, columns) = (self.anatomy.hidden, self.columns());
-        let x = self.input("hidden", &[1, hidden, 1, columns]);
+    /// The windows of attention in its part.
+    pub fn windows(&self) -> Vec<Option<usize>> {
+        let used = |window: &Option<usize>| {
+            self.nodes().any(|node| matches!(&node.op, Op::Attention(a) if a.window == *window))
+        };
+        self.anatomy.windows.iter().copied().filter(used).collect()
+    }
+
+    fn nodes(&self) -> impl Iterator<Item = &'a Node> + use<'a, W> {
+        let graph: &'a Graph = self.graph;
+        graph.nodes()[self.part.nodes.clone()].iter()
+    }
+
+    /// Makes `x`, `(1, features, 1, columns)`, the embedding of that position.
+    pub fn embed(&mut self, i: usize, x: Var) {
+        self.give(self.anatomy.embeddings[i].output, x);
+    }
+
+    /// Makes `x` a value of the hidden state's factor.
+    fn give(&mut self, id: ValueId, x: Var) {
         let factor = self.residual_factor();
-        self.values.insert(self.anatomy.cut, Lowered { pieces: vec![x], factor });
-        for &i in &self.anatomy.head {
-            self.node(&self.graph.nodes()[i])?;
-        }
-        let logits = self.values[&self.graph.output()].clone();
-        let mut outputs = Vec::new();
-        for (i, piece) in logits.pieces.iter().enumerate() {
-            let name = format!("logits_{i}");
-            let piece = self.times(&name, piece, 1.0 / logits.factor)?;
-            outputs.push(self.named(&name, &piece)?);
-        }
-        Ok(self.b.finish(&outputs))
+        self.values.insert(id, Lowered { pieces: vec![x], factor });
     }
 
-    fn layers(mut self) -> Result<Function> {
-        self.make_inputs()?;
+    /// The features of the hidden state that an earlier part ends with, if this part goes on with one.
+    pub fn incoming(&self) -> Option<usize> {
+        self.part.enters.map(|value| self.graph.ty(value).features())
+    }
+
+    /// Makes `x` that hidden state, or the first embedding of a part that begins with one.
+    pub fn enter(&mut self, x: Var) {
+        match self.part.enters {
+            Some(value) => self.give(value, x),
+            None => self.embed(0, x),
+        }
+    }
+
+    /// Adds the layers of its part. Yields the hidden state that they end with, `(1, features, 1,
+    /// columns)`, times the residual factor.
+    ///
+    /// # Errors
+    /// If an operation has no form in MIL.
+    pub fn layers(&mut self) -> Result<Var> {
         for i in self.part.nodes.clone() {
             let node = &self.graph.nodes()[i];
             if !self.anatomy.head.contains(&i) && !matches!(node.op, Op::Embedding { .. }) {
@@ -115,102 +211,33 @@ impl<'a, 'e, 'b, W: Write + Seek> FunctionLowering<'a, 'e, 'b, W> {
         }
         let hidden = self.whole(self.part.leaves)?;
         let wanted = self.residual_factor() / hidden.factor;
-        let hidden = self.times("hidden", &hidden.pieces[0], wanted)?;
-        let mut outputs = vec![self.named("hidden", &hidden)?];
-        if let Kind::Prefill { .. } = self.kind {
-            for (name, i) in [("keys", 0), ("values", 1)] {
-                let layers: Vec<Var> = self.cached[i].values().cloned().collect();
-                outputs.extend(match &layers[..] {
-                    [] => None,
-                    [only] => Some(self.named(name, only)?),
-                    _ => Some(self.concat(name, &layers, 0)?),
-                });
-            }
-        }
-        Ok(self.b.finish(&outputs))
+        self.times("hidden", &hidden.pieces[0], wanted)
     }
 
-    fn make_inputs(&mut self) -> Result<()> {
-        let columns = self.columns();
-        let factor = self.residual_factor();
-        let nodes = &self.graph.nodes()[self.part.nodes.clone()];
-        for (i, embedding) in self.anatomy.embeddings.iter().enumerate() {
-            let first = self.part.enters.is_none();
-            if !first && !nodes.iter().any(|node| node.inputs.contains(&embedding.output)) {
-                continue;
-            }
-            let features = self.graph.ty(embedding.output).features();
-            let x = self.input(&Anatomy::embedded(i), &[1, features, 1, columns]);
-            self.values.insert(embedding.output, Lowered { pieces: vec![x], factor });
+    /// Adds the head behind a hidden state. Yields the logits in pieces, one below the other.
+    ///
+    /// # Errors
+    /// If an operation has no form in MIL.
+    pub fn head(&mut self, hidden: Var) -> Result<Vec<Var>> {
+        self.give(self.anatomy.cut, hidden);
+        for &i in &self.anatomy.head {
+            self.node(&self.graph.nodes()[i])?;
         }
-        if let Some(value) = self.part.enters {
-            let features = self.graph.ty(value).features();
-            let x = self.input(INCOMING, &[1, features, 1, columns]);
-            self.values.insert(value, Lowered { pieces: vec![x], factor });
-        }
-        for (i, rope) in self.anatomy.ropes.iter().enumerate() {
-            if nodes.iter().any(|node| matches!(&node.op, Op::Rope(own) if own == rope)) {
-                for name in Anatomy::rotation(i) {
-                    self.input(&name, &[1, 1, rope.head_dim, columns]);
-                }
-            }
-        }
-        let Some([_, heads, width]) = self.anatomy.cache else { return Ok(()) };
-        let layers = self.part.layers.len();
-        let places = match self.kind {
-            Kind::Prefill { tokens, history } => history + tokens,
-            _ => self.state_shape()[2],
+        let logits = self.values[&self.graph.output()].clone();
+        let plain = |(i, piece): (usize, &Var)| {
+            self.times(&format!("logits_{i}"), piece, 1.0 / logits.factor)
         };
-        for &window in &self.anatomy.windows {
-            let has = |node: &Node| matches!(&node.op, Op::Attention(a) if a.window == window);
-            if !nodes.iter().any(has) {
-                continue;
-            }
-            self.input(&Anatomy::mask(window), &[1, 1, columns, places]);
-        }
-        match self.kind {
-            Kind::Prefill { history: 0, .. } | Kind::Head { .. } => {}
-            Kind::Prefill { history, .. } => {
-                for name in ["past_keys", "past_values"] {
-                    self.input(name, &[layers, heads, history, width]);
-                }
-            }
-            Kind::Decode { .. } => {
-                let position = TensorType::new(DataType::Int32, &[1]);
-                let position = self.b.input("position", position);
-                self.inputs.insert("position".into(), position);
-                let ty = TensorType::new(DataType::Float16, &self.state_shape());
-                for name in ["key_cache", "value_cache"] {
-                    let state = self.b.state(name, ty.clone());
-                    self.inputs.insert(name.into(), state);
-                }
-            }
-        }
-        Ok(())
+        logits.pieces.iter().enumerate().map(plain).collect()
     }
 
-    /// The shape of each state, `(layers, heads, places, features)`.
-    pub fn state_shape(&self) -> [usize; 4] {
-        let [_, heads, width] = self.anatomy.cache.unwrap_or([1, 1, 1]);
-        let layers = self.part.layers.len().max(1);
-        let context = match self.kind {
-            Kind::Decode { context } => context,
-            _ => 1,
-        };
-        match self.options.pad_states {
-            true => {
-                let [layers, heads, context] =
-                    [layers, heads, context].map(usize::next_power_of_two);
-                [layers, heads, context, width.next_multiple_of(32)]
-            }
-            false => [layers, heads, context, width],
-        }
+    /// An input of numbers in half precision.
+    pub fn input(&mut self, name: &str, shape: &[usize]) -> Var {
+        self.b.input(name, TensorType::new(DataType::Float16, shape))
     }
 
-    fn input(&mut self, name: &str, shape: &[usize]) -> Var {
-        let var = self.b.input(name, TensorType::new(DataType::Float16, shape));
-        self.inputs.insert(name.to_owned(), var.clone());
-        var
+    /// An input of integers.
+    pub fn ints(&mut self, name: &str, shape: &[usize]) -> Var {
+        self.b.input(name, TensorType::new(DataType::Int32, shape))
     }
 
     pub fn residual_factor(&self) -> f32 {
@@ -245,7 +272,7 @@ impl<'a, 'e, 'b, W: Write + Seek> FunctionLowering<'a, 'e, 'b, W> {
     }
 
     /// `x` as an operation's result of its own under a name, for outputs.
-    fn named(&mut self, name: &str, x: &Var) -> Result<Var> {
+    pub fn named(&mut self, name: &str, x: &Var) -> Result<Var> {
         self.b.op("identity", name, &[("x", x.into())])
     }
 
@@ -325,5 +352,19 @@ impl<'a, 'e, 'b, W: Write + Seek> FunctionLowering<'a, 'e, 'b, W> {
                 ("transpose_y", transpose_y.into()),
             ],
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::HeadCut;
+
+    #[test]
+    fn rows_of_a_head_are_cut_into_pieces_of_a_length_or_of_a_number() {
+        assert_eq!(HeadCut::Rows(40).sizes(97), [40, 40, 17]);
+        assert_eq!(HeadCut::Rows(0).sizes(2), [1, 1]);
+        assert_eq!(HeadCut::Pieces(4).sizes(96), [24; 4]);
+        assert_eq!(HeadCut::Pieces(4).sizes(97), [25, 24, 24, 24]);
+        assert!(HeadCut::Pieces(3).sizes(0).is_empty());
     }
 }

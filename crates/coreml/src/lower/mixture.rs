@@ -28,7 +28,7 @@ impl<W: Write + Seek> FunctionLowering<'_, '_, '_, W> {
         let x = self.plain(name, node.inputs[0])?;
         let factor = self.wanted_factor(node.output);
         let shares = self.shares(name, moe, &x)?;
-        let columns = self.columns();
+        let columns = self.columns;
         let mut sum = None;
         for expert in 0..moe.experts {
             let part = |text: &str| format!("{name}_{expert}_{text}");

@@ -104,7 +104,7 @@ impl<W: Write + Seek> FunctionLowering<'_, '_, '_, W> {
 
     /// Features `offset..offset + len` of a value.
     fn features(&mut self, name: &str, x: &Var, offset: usize, len: usize) -> Result<Var> {
-        let end = [1, offset + len, 1, self.columns()];
+        let end = [1, offset + len, 1, self.columns];
         self.slice(name, x, &[0, offset, 0, 0], &end)
     }
 
@@ -128,17 +128,18 @@ impl<W: Write + Seek> FunctionLowering<'_, '_, '_, W> {
         for part in &linear.parts {
             let rows = self.graph.weights()[part.weight.index()].shape[0];
             // Of a vocabulary those rows that this package has.
-            let (own, each) = match (&self.part.head, whole_output) {
+            let (mut start, sizes) = match (&self.part.head, whole_output) {
                 (Some(head), true) => {
                     let own = [head.start, head.end].map(|row| row.clamp(before, before + rows));
-                    (own[0] - before..own[1] - before, self.options.head_piece.max(1))
+                    (own[0] - before, self.head_cut.sizes(own[1] - own[0]))
                 }
-                _ => (0..rows, rows.max(1)),
+                _ => (0, vec![rows]),
             };
             before += rows;
             let bias = part.bias.map(|id| self.emitter.vector(id)).transpose()?;
-            for start in own.clone().step_by(each) {
-                let range = start..own.end.min(start + each);
+            for size in sizes {
+                let range = start..start + size;
+                start += size;
                 let name = match pieces.len() {
                     0 => name.to_owned(),
                     n => format!("{name}_{n}"),
@@ -215,7 +216,7 @@ impl<W: Write + Seek> FunctionLowering<'_, '_, '_, W> {
         let input = self.whole(node.inputs[0])?;
         let factor = self.wanted_factor(node.output);
         let (x, width) = (&input.pieces[0], self.graph.ty(node.output).features());
-        let columns = self.columns();
+        let columns = self.columns;
         let groups = width / norm.group;
         // One norm over all features, or one a head.
         let (shape, axis) = match groups {
@@ -317,7 +318,7 @@ impl<W: Write + Seek> FunctionLowering<'_, '_, '_, W> {
     /// `x cos + turned(x) sin`, where `turned` exchanges the two features of each pair; the signs are in
     /// the caller's sines.
     fn rope(&mut self, name: &str, rope: &Rope, x: &Var) -> Result<Var> {
-        let (width, columns, dim) = (x.shape()[1], self.columns(), rope.head_dim);
+        let (width, columns, dim) = (x.shape()[1], self.columns, rope.head_dim);
         let heads = width / dim;
         let x = self.reshape(&format!("{name}_in"), x, &[1, heads, dim, columns])?;
         let pairs = rope.inv_freq.len();
@@ -348,7 +349,7 @@ impl<W: Write + Seek> FunctionLowering<'_, '_, '_, W> {
         };
         let at =
             self.anatomy.ropes.iter().position(|known| known == rope).expect("it was found there");
-        let [cos, sin] = super::Anatomy::rotation(at).map(|name| self.inputs[&name].clone());
+        let [cos, sin] = self.rotations[&at].clone();
         let kept = self.binary("mul", &format!("{name}_kept"), &x, &cos)?;
         let turned = self.binary("mul", &format!("{name}_sin"), &turned, &sin)?;
         let y = self.binary("add", name, &kept, &turned)?;

@@ -59,6 +59,11 @@ impl Part {
         !self.nodes.is_empty()
     }
 
+    /// A part of the head with all rows of the vocabulary.
+    pub(crate) fn with_all_rows(self, graph: &Graph) -> Part {
+        Part { head: Some(0..graph.vocab()), ..self }
+    }
+
     /// The parts of a model, those of layers in their order, then the head's.
     pub(super) fn all(graph: &Graph, anatomy: &Anatomy, chunks: Chunks) -> Result<Vec<Part>> {
         let whole = Part::whole(graph, anatomy);

@@ -25,7 +25,7 @@ const LEAST_BLOB: usize = 10;
 
 /// The weight of a convolution of a single point, `(rows, cols, 1, 1)`.
 #[derive(Clone, Debug)]
-pub(super) enum Weight {
+pub(crate) enum Weight {
     /// In half precision.
     Dense(Value),
     /// An index for each, and the tables.
@@ -35,7 +35,7 @@ pub(super) enum Weight {
 }
 
 /// Writes weights on demand. What a weight has become is remembered, so that no function writes it again.
-pub(super) struct Emitter<'a, 'b, W> {
+pub(crate) struct Emitter<'a, 'b, W> {
     graph: &'a Graph,
     weights: &'a Weights,
     blobs: &'b mut BlobWriter<W>,
@@ -152,6 +152,21 @@ impl<'a, 'b, W: Write + Seek> Emitter<'a, 'b, W> {
         tensor.release();
         self.matrices.insert(key, weight.clone());
         Ok(weight)
+    }
+
+    /// All rows of a matrix times `factor` as a table in half precision, `(rows, cols)`.
+    pub fn table(&mut self, id: WeightId, factor: f32) -> Result<Value> {
+        let tensor = self.tensor(id)?;
+        let name = &self.graph.weights()[id.index()].name;
+        let (rows, cols) = (tensor.shape()[0], tensor.cols());
+        let each = (AT_ONCE / cols.max(1)).max(1);
+        let pieces = (0..rows).step_by(each).map(|start| {
+            let halves = halves(name, tensor, start..rows.min(start + each), factor)?;
+            Ok::<_, Error>(halves.iter().flat_map(|half| half.to_le_bytes()).collect())
+        });
+        let value = self.blobs.add_pieces(DataType::Float16, &[rows, cols], pieces)?;
+        tensor.release();
+        Ok(value)
     }
 
     /// Counts a matrix whose source is quantized.

@@ -6,9 +6,10 @@ mod values;
 
 use std::collections::BTreeMap;
 
-use self::values::{read_type, read_value, write_type, write_value};
+use self::values::{read_type, read_value, write_value, write_varying_type};
 use super::program::{Binding, Block, Function, Named, Op, Program};
 use super::value::Value;
+use super::varying::Varying;
 use crate::wire::{Field, Reader, Writer, entry};
 use crate::{Error, Result};
 
@@ -43,11 +44,17 @@ pub(crate) fn read_program(mut reader: Reader<'_>) -> Result<Program> {
     Ok(program)
 }
 
-/// Writes a `Program`.
-pub(crate) fn write_program(program: &Program, w: &mut Writer) {
+/// Writes a `Program`, in whose functions some dimensions may be of unknown size.
+pub(crate) fn write_program(
+    program: &Program,
+    varying: &BTreeMap<String, Varying>,
+    w: &mut Writer,
+) {
+    let fixed = Varying::new();
     w.number(1, PROGRAM_VERSION as u64);
     for (name, function) in &program.functions {
-        w.entry(2, name, |w| write_function(function, w));
+        let varying = varying.get(name).unwrap_or(&fixed);
+        w.entry(2, name, |w| write_function(function, varying, w));
     }
     write_attributes(4, &program.attributes, w);
 }
@@ -96,12 +103,12 @@ fn read_function(mut reader: Reader<'_>) -> Result<Function> {
     }
 }
 
-fn write_function(function: &Function, w: &mut Writer) {
+fn write_function(function: &Function, varying: &Varying, w: &mut Writer) {
     for input in &function.inputs {
-        w.message(1, |w| write_named(input, w));
+        w.message(1, |w| write_named(input, varying, w));
     }
     w.string(2, &function.opset);
-    w.entry(3, &function.opset, |w| write_block(&function.body, w));
+    w.entry(3, &function.opset, |w| write_block(&function.body, varying, w));
     write_attributes(4, &function.attributes, w);
 }
 
@@ -119,15 +126,15 @@ fn read_block(mut reader: Reader<'_>) -> Result<Block> {
     Ok(block)
 }
 
-fn write_block(block: &Block, w: &mut Writer) {
+fn write_block(block: &Block, varying: &Varying, w: &mut Writer) {
     for input in &block.inputs {
-        w.message(1, |w| write_named(input, w));
+        w.message(1, |w| write_named(input, varying, w));
     }
     for output in &block.outputs {
         w.bytes(2, output.as_bytes());
     }
     for op in &block.ops {
-        w.message(3, |w| write_op(op, w));
+        w.message(3, |w| write_op(op, varying, w));
     }
     write_attributes(4, &block.attributes, w);
 }
@@ -151,7 +158,7 @@ fn read_op(mut reader: Reader<'_>) -> Result<Op> {
     Ok(op)
 }
 
-fn write_op(op: &Op, w: &mut Writer) {
+fn write_op(op: &Op, varying: &Varying, w: &mut Writer) {
     w.string(1, &op.kind);
     for (name, bindings) in &op.inputs {
         w.entry(2, name, |w| {
@@ -164,10 +171,10 @@ fn write_op(op: &Op, w: &mut Writer) {
         });
     }
     for output in &op.outputs {
-        w.message(3, |w| write_named(output, w));
+        w.message(3, |w| write_named(output, varying, w));
     }
     for block in &op.blocks {
-        w.message(4, |w| write_block(block, w));
+        w.message(4, |w| write_block(block, varying, w));
     }
     write_attributes(5, &op.attributes, w);
 }
@@ -205,7 +212,8 @@ fn read_named(mut reader: Reader<'_>) -> Result<Named> {
     Ok(Named { name, ty })
 }
 
-fn write_named(named: &Named, w: &mut Writer) {
+fn write_named(named: &Named, varying: &Varying, w: &mut Writer) {
     w.string(1, &named.name);
-    w.message(2, |w| write_type(&named.ty, w));
+    let varying = varying.get(&named.name).map_or(&[][..], Vec::as_slice);
+    w.message(2, |w| write_varying_type(&named.ty, varying, w));
 }

@@ -37,9 +37,11 @@ pub enum FeatureKind {
 pub struct Array {
     /// Its shape.
     pub shape: Vec<usize>,
+    /// The shapes that it may have, if they are several; the one above is among them.
+    pub shapes: Vec<Vec<usize>>,
     /// What its elements are.
     pub dtype: ArrayType,
-    /// Ranges of shapes and default values, as they lie in the file.
+    /// Ranges of dimensions and default values, as they lie in the file.
     unknown: Vec<u8>,
 }
 
@@ -86,7 +88,7 @@ impl Array {
         let (dtype, ..) = *ARRAY_TYPES.iter().find(|(.., dtype)| *dtype == ty.dtype)?;
         // A scalar crosses as a vector of one.
         let shape = if ty.shape.is_empty() { vec![1] } else { ty.shape.clone() };
-        Some(Array { shape, dtype, unknown: Vec::new() })
+        Some(Array { shape, shapes: Vec::new(), dtype, unknown: Vec::new() })
     }
 
     /// Whether tensors of type `ty` are such arrays.
@@ -98,6 +100,7 @@ impl Array {
 
     pub(super) fn read(mut reader: Reader<'_>) -> Result<Array> {
         let (mut shape, mut dtype, mut unknown) = (Vec::new(), None, Vec::new());
+        let mut shapes = Vec::new();
         while let Some(field) = reader.next()? {
             match field.number {
                 1 => field.varints(&mut shape)?,
@@ -107,22 +110,49 @@ impl Array {
                     let (found, ..) = row.ok_or_else(|| reader.error(format!("of type {code}")))?;
                     dtype = Some(*found);
                 }
+                21 => {
+                    let mut list = field.message("EnumeratedShapes")?;
+                    while let Some(field) = list.next()? {
+                        if field.number != 1 {
+                            return Err(list.unknown(&field));
+                        }
+                        let (mut each, mut shape) = (field.message("Shape")?, Vec::new());
+                        while let Some(field) = each.next()? {
+                            match field.number {
+                                1 => field.varints(&mut shape)?,
+                                _ => return Err(each.unknown(&field)),
+                            }
+                        }
+                        shapes.push(dims(shape, &each)?);
+                    }
+                }
                 _ => unknown.extend_from_slice(field.raw),
             }
         }
-        let dim = |d: u64| usize::try_from(d).ok().filter(|&d| d > 0 && d < 1 << 40);
-        let shape: Option<Vec<usize>> = shape.into_iter().map(dim).collect();
-        let shape = shape.ok_or_else(|| reader.error("has a dimension out of range"))?;
         let dtype = dtype.ok_or_else(|| reader.error("has no type"))?;
-        Ok(Array { shape, dtype, unknown })
+        Ok(Array { shape: dims(shape, &reader)?, shapes, dtype, unknown })
     }
 
     pub(super) fn write(&self, w: &mut Writer) {
         let row = ARRAY_TYPES.iter().find(|(dtype, ..)| *dtype == self.dtype);
         w.varints(1, self.shape.iter().map(|&d| d as u64));
         w.number(2, row.expect("every type has a row").1);
+        if !self.shapes.is_empty() {
+            w.message(21, |w| {
+                for shape in &self.shapes {
+                    w.message(1, |w| w.varints(1, shape.iter().map(|&d| d as u64)));
+                }
+            });
+        }
         w.raw(&self.unknown);
     }
+}
+
+/// The dimensions of an array.
+fn dims(shape: Vec<u64>, reader: &Reader<'_>) -> Result<Vec<usize>> {
+    let dim = |d: u64| usize::try_from(d).ok().filter(|&d| d > 0 && d < 1 << 40);
+    let shape: Option<Vec<usize>> = shape.into_iter().map(dim).collect();
+    shape.ok_or_else(|| reader.error("has a dimension out of range"))
 }
 
 impl Feature {
@@ -146,6 +176,15 @@ impl Feature {
             false => array.shape.clone(),
         };
         self.name == other.name && a.dtype == b.dtype && shape(a) == shape(b)
+    }
+
+    /// The feature as one of any shape.
+    pub(super) fn without_shape(&self) -> Feature {
+        let mut feature = self.clone();
+        if let FeatureKind::Array(array) = &mut feature.kind {
+            array.shape.clear();
+        }
+        feature
     }
 
     pub(super) fn read(field: &Field<'_>) -> Result<Feature> {

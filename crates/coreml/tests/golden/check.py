@@ -13,6 +13,7 @@ import sys
 import evaluate
 from evaluate import ct, np, types
 
+from coremltools.converters.mil.mil.types.symbolic import any_symbolic
 from coremltools.libmilstoragepython import _BlobStorageReader as Storage
 from coremltools.libmodelpackage import ModelPackage
 from coremltools.proto import MIL_pb2, Model_pb2
@@ -40,7 +41,7 @@ def unknown_fields(message, path):
 def declared(operation):
     for output in operation.outputs:
         tensor = output.type.tensorType
-        shape = tuple(d.constant.size for d in tensor.dimensions)
+        shape = tuple(d.constant.size if d.HasField("constant") else None for d in tensor.dimensions)
         yield output.name, (MIL_pb2.DataType.Name(tensor.dataType), shape)
 
 
@@ -50,13 +51,14 @@ def check_types(spec, program, name):
     operations = function.block_specializations[function.opset].operations
     types_of = dict(pair for operation in operations for pair in declared(operation))
     names = {v: k for k, v in types.PROTO_TO_BUILTIN_TYPE.items()}
+    size = lambda n: None if any_symbolic([n]) else int(n)
     seen = 0
     for op in program.functions[name].operations:
         for var in op.outputs:
             if var.name not in types_of:
                 continue
             kind = var.sym_type.get_primitive() if types.is_tensor(var.sym_type) else var.sym_type
-            shape = tuple(int(n) for n in var.sym_type.get_shape()) if types.is_tensor(var.sym_type) else ()
+            shape = tuple(map(size, var.sym_type.get_shape())) if types.is_tensor(var.sym_type) else ()
             dtype = "STRING" if kind == types.str else MIL_pb2.DataType.Name(names[kind])
             assert types_of[var.name] == (dtype, shape), f"{name}/{var.name}: {types_of[var.name]}, not {(dtype, shape)}"
             seen += 1

@@ -235,6 +235,26 @@ def stateful():
     save("stateful", model, [{"x": half(2, 4)} for _ in range(3)])
 
 
+class Lookup(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = torch.nn.Embedding(50, 8)
+
+    def forward(self, ids):
+        return self.table(ids)
+
+
+def lookup():
+    """An embedding whose input may have one of two shapes."""
+    torch.manual_seed(5)
+    traced = torch.jit.trace(Lookup().eval(), torch.zeros((1, 1), dtype=torch.int32))
+    shape = ct.EnumeratedShapes(shapes=[[1, 1], [1, 4]], default=[1, 1])
+    model = ct.convert(traced, inputs=[ct.TensorType("ids", shape, dtype=np.int32)],
+                       outputs=[ct.TensorType("y", dtype=np.float16)], minimum_deployment_target=TARGET,
+                       skip_model_load=True)
+    save("lookup", model, [{"ids": np.array([ids], np.int32)} for ids in ([7], [49, 0, 3, 3])])
+
+
 class Layer(torch.nn.Module):
     """A layer that writes its keys and values into caches, with attention as products."""
 
@@ -316,6 +336,6 @@ def decoder():
 
 
 if __name__ == "__main__":
-    made = {f.__name__: f for f in (operations, quantized, block, stateful, decoder)}
+    made = {f.__name__: f for f in (operations, quantized, block, stateful, lookup, decoder)}
     for name in sys.argv[1:] or made:
         made[name]()

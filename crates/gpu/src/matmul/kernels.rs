@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::form::Form;
+use super::text::unroll;
 use crate::{Access, Constant, Gpu, GpuError, Kernel, Shader};
 
 macro_rules! shader {
@@ -149,9 +150,8 @@ fn with_shader<R>(
     subgroups: Option<(u32, u32)>,
     then: impl FnOnce(&Shader<'_>) -> R,
 ) -> R {
-    let mut sources = vec![shader!("matmul_matrix")];
-    sources.extend(form.source());
-    let mut constants = form.constants();
+    let mut sources = vec![shader!("matmul_params"), shader!("matmul_matrix")];
+    let mut constants = Vec::new();
     let mut bindings = vec![Access::Read, Access::Read, Access::Write];
     if let Variant::Vector(_, _, finish @ (Finish::Norm | Finish::Gate(_)), _) = variant {
         bindings.push(Access::Write);
@@ -172,45 +172,40 @@ fn with_shader<R>(
     };
     match variant {
         Variant::Vector(vector, tokens, finish, even) => {
+            sources.push(shader!("matvec_place"));
             sources.push(match tokens {
                 Tokens::All => shader!("matmul_one"),
                 Tokens::Chosen => shader!("matmul_experts"),
             });
-            sources.extend(match (form.is_float(), even) {
-                (true, true) => vec![shader!("matvec_fours"), shader!("matvec_float")],
-                (true, false) => vec![shader!("matvec_singles"), shader!("matvec_float")],
-                (false, _) => vec![shader!("matvec")],
+            sources.push(match (form.is_float(), even) {
+                (true, true) => shader!("matvec_fours"),
+                (true, false) => shader!("matvec_singles"),
+                (false, _) => shader!("matvec_integers"),
             });
+            sources.extend(of_few(form, finish, subgroups.is_some()));
             sources.extend(match finish {
-                Finish::Store => vec![shader!("matvec_finish")],
-                Finish::Norm => vec![shader!("matvec_norm"), shader!("integers")],
-                Finish::Gate(kind) => {
-                    constants.push(("GATE", kind.into()));
-                    vec![shader!("matvec_gate"), shader!("activate"), shader!("integers")]
-                }
+                Finish::Store => vec![shader!("matvec_results")],
+                Finish::Norm => vec![shader!("integers")],
+                Finish::Gate(_) => vec![shader!("activate"), shader!("integers")],
             });
-            sources.push(match subgroups {
-                Some(_) => shader!("matvec_subgroup"),
-                None => shader!("matvec_workgroup"),
-            });
-            let parts = subgroups.map_or(1, |(min, _)| vector.size / min);
-            constants.extend([
-                ("EVEN", even.into()),
-                ("LANES", vector.threads.into()),
-                ("ROWS", vector.rows.into()),
-                ("COLUMNS", vector.columns.into()),
-                ("VALUES", (vector.rows * vector.columns).into()),
-                ("SIZE", vector.size.into()),
-                ("GROUPS", (vector.size / vector.threads).into()),
-                ("TURNS", vector.turns.into()),
-                ("PARTS", parts.into()),
-            ]);
+            if subgroups.is_some() {
+                sources.push(shader!("matvec_main"));
+            }
+            constants.extend(constants_of_few(form, &vector, finish, even, subgroups));
         }
-        Variant::Lookup => sources.extend([decoding(form), shader!("matmul_lookup")]),
+        Variant::Lookup => {
+            sources.extend(form.source());
+            sources.extend([decoding(form), shader!("matmul_lookup")]);
+            constants.extend(form.constants());
+        }
         Variant::Tiled(tokens) => {
+            sources.extend(form.source());
             sources.extend([decoding(form), tiles(tokens), shader!("matmul_tiled")]);
+            constants.extend(form.constants());
         }
         Variant::Cooperative(shape, tokens) => {
+            sources.extend(form.source());
+            constants.extend(form.constants());
             let memory = match shape.vectors {
                 true => shader!("matmul_coop_vectors"),
                 false => shader!("matmul_coop_scalars"),
@@ -251,6 +246,49 @@ fn with_shader<R>(
         // chunks are counted up to their number, and results beyond the edges are not stored.
         unchecked: true,
     })
+}
+
+/// What makes up a product of few tokens, but for where its activations are and what is done first.
+pub(super) fn of_few(form: Form, finish: Finish, subgroups: bool) -> Vec<&'static str> {
+    let mut sources = form.source();
+    sources.push(if form.is_float() { shader!("matvec_float") } else { shader!("matvec") });
+    sources.push(match finish {
+        Finish::Store => shader!("matvec_finish"),
+        Finish::Norm => shader!("matvec_norm"),
+        Finish::Gate(_) => shader!("matvec_gate"),
+    });
+    sources.push(match subgroups {
+        true => shader!("matvec_subgroup"),
+        false => shader!("matvec_workgroup"),
+    });
+    sources
+}
+
+/// The constants that this WGSL reads.
+pub(super) fn constants_of_few(
+    form: Form,
+    vector: &Vector,
+    finish: Finish,
+    even: bool,
+    subgroups: Option<(u32, u32)>,
+) -> Vec<(&'static str, Constant)> {
+    let mut constants = form.constants();
+    if let Finish::Gate(kind) = finish {
+        constants.push(("GATE", kind.into()));
+    }
+    let parts = subgroups.map_or(1, |(min, _)| vector.size / min);
+    constants.extend([
+        ("EVEN", even.into()),
+        ("LANES", vector.threads.into()),
+        ("ROWS", vector.rows.into()),
+        ("COLUMNS", vector.columns.into()),
+        ("VALUES", (vector.rows * vector.columns).into()),
+        ("SIZE", vector.size.into()),
+        ("GROUPS", (vector.size / vector.threads).into()),
+        ("TURNS", vector.turns.into()),
+        ("PARTS", parts.into()),
+    ]);
+    constants
 }
 
 /// A kernel of a mixture besides the products: bindings that are read, then one or two written.
@@ -302,54 +340,6 @@ fn decoding(form: Form) -> &'static str {
     }
 }
 
-/// Repeats what stands between lines `//each NAME COUNT` and `//end`, with the word NAME replaced by
-/// 0, 1, ... Words end at underscores too. COUNT is a number or the name of a constant.
-pub(crate) fn unroll(source: &str, constants: &[(&str, Constant)]) -> String {
-    let mut lines = source.lines();
-    let mut out = String::new();
-    unroll_block(&mut lines, constants, &mut out);
-    out
-}
-
-fn unroll_block(lines: &mut std::str::Lines<'_>, constants: &[(&str, Constant)], out: &mut String) {
-    while let Some(line) = lines.next() {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        match words[..] {
-            ["//end"] => return,
-            ["//each", name, count] => {
-                let named = constants.iter().find(|(constant, _)| *constant == count);
-                let count = match named {
-                    Some((_, Constant::Uint(n))) => *n,
-                    _ => count.parse().expect("a shader repeats a whole number of times"),
-                };
-                let mut body = String::new();
-                unroll_block(lines, constants, &mut body);
-                (0..count).for_each(|i| replace_word(&body, name, &i.to_string(), out));
-            }
-            _ => {
-                out.push_str(line);
-                out.push('\n');
-            }
-        }
-    }
-}
-
-fn replace_word(text: &str, word: &str, by: &str, out: &mut String) {
-    let mut rest = text;
-    let mut before = ' ';
-    while let Some(at) = rest.find(word) {
-        let end = at + word.len();
-        before = rest[..at].chars().next_back().unwrap_or(before);
-        let after = rest[end..].chars().next().unwrap_or(' ');
-        let is_word = !before.is_alphanumeric() && !after.is_alphanumeric();
-        out.push_str(&rest[..at]);
-        out.push_str(if is_word { by } else { word });
-        before = word.chars().next_back().unwrap_or(before);
-        rest = &rest[end..];
-    }
-    out.push_str(rest);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -377,13 +367,5 @@ mod tests {
                     .unwrap_or_else(|error| panic!("{}", error.emit_to_string(&text)));
             }
         }
-    }
-
-    #[test]
-    fn blocks_are_repeated_with_their_number() {
-        let constants = [("COUNT", Constant::Uint(2))];
-        let source = "a\n//each I COUNT\n//each J 2\nx_I_J + JI + I;\n//end\n//end\nb\n";
-        let expected = "a\nx_0_0 + JI + 0;\nx_0_1 + JI + 0;\nx_1_0 + JI + 1;\nx_1_1 + JI + 1;\nb\n";
-        assert_eq!(unroll(source, &constants), expected);
     }
 }

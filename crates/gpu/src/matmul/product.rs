@@ -1,12 +1,14 @@
 //! Products of a matrix with activations.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use super::activations::{Activations, Reading, View, bind};
 use super::fold::{self, Fold};
 use super::kernels::{self, Cooperative, Finish, PARAMETERS, Tokens, Variant, Vector};
 use super::matrix::{Matrix, Segment};
+use super::together::{Around, Together};
 use super::{FEW, grid};
 use crate::{Gpu, GpuError, Kernel};
 
@@ -35,6 +37,9 @@ pub struct Product {
     tuning: Tuning,
     fold: Option<Fold>,
     runs: HashMap<(usize, Variant), (Arc<Kernel>, wgpu::BindGroup)>,
+    /// Of matrices of several forms, by the number of tokens, whether results are added, and what
+    /// [`Folded::norm`] is, as bits.
+    together: HashMap<(u32, bool, Option<u32>), Together>,
 }
 
 impl Product {
@@ -54,8 +59,8 @@ impl Product {
             return Err(GpuError::Tensor { name: "matrix".to_owned(), problem });
         }
         let (gpu, matrix, x) = (Arc::clone(gpu), Arc::clone(matrix), Arc::clone(x));
-        let (tuning, runs) = (Tuning::default(), HashMap::new());
-        Ok(Product { gpu, matrix, x, y, y_stride, tuning, fold: None, runs })
+        let (tuning, runs, together) = (Tuning::default(), HashMap::new(), HashMap::new());
+        Ok(Product { gpu, matrix, x, y, y_stride, tuning, fold: None, runs, together })
     }
 
     /// The matrix.
@@ -130,6 +135,9 @@ impl Product {
     ) -> Result<(), GpuError> {
         let matrix = Arc::clone(&self.matrix);
         let fold = self.fold.as_ref().filter(|_| folded.after);
+        if tokens <= FEW && self.tuning.vector.is_none() && Together::fits(&self.gpu, &matrix) {
+            return self.encode_together(pass, tokens, add, folded);
+        }
         for (at, segment) in matrix.segments.iter().enumerate() {
             let rows = segment.planes.rows as u32;
             let (variant, grid) = if tokens <= FEW || self.in_eights() {
@@ -175,6 +183,28 @@ impl Product {
             let (kernel, group) = &self.runs[&key];
             kernel.dispatch(pass, group, bytemuck::cast_slice(&p), grid);
         }
+        Ok(())
+    }
+
+    /// All segments in one launch.
+    fn encode_together(
+        &mut self,
+        pass: &mut wgpu::ComputePass<'_>,
+        tokens: usize,
+        add: bool,
+        folded: Folded,
+    ) -> Result<(), GpuError> {
+        let columns = tokens.next_power_of_two() as u32;
+        let key = (columns, add, folded.norm.map(f32::to_bits));
+        let together = match self.together.entry(key) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => {
+                let (x, y, y_stride) = (&*self.x, &self.y, self.y_stride);
+                let around = Around { x, y, y_stride, add, norm: folded.norm };
+                place.insert(Together::new(&self.gpu, &self.matrix, &around, columns)?)
+            }
+        };
+        together.encode(pass, tokens);
         Ok(())
     }
 

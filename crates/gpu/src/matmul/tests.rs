@@ -196,6 +196,30 @@ fn parts_of_several_types_lie_side_by_side() {
 }
 
 #[test]
+fn forms_side_by_side_go_in_one_launch() {
+    use DType::{MxFp4, Q4_K, Q5_1, Q6_K, Q8_0};
+    let gpu = gpu(false);
+    let part = |(kind, rows): (DType, usize)| Random(rows as u64).tensor(kind, &[rows, 256]);
+    let kinds: [&[(DType, usize)]; 3] = [
+        &[(Q4_K, 300), (Q6_K, 70)],
+        &[(Q8_0, 1), (Q4_K, 129)],
+        &[(Q5_1, 64), (Q8_0, 64), (MxFp4, 5)],
+    ];
+    for kinds in kinds {
+        for (tokens, add) in [(1, false), (3, true), (8, false)] {
+            let parts: Vec<Tensor> = kinds.iter().copied().map(part).collect();
+            let mut case = Case { add, ..Case::new(gpu.clone(), parts, tokens) };
+            let biased = case.parts.last_mut().unwrap();
+            biased.bias = Some(Random(9).tensor(DType::F32, &[biased.weights.rows()]));
+            let matrix = Matrix::upload(&gpu, &case.parts).unwrap();
+            let has_subgroups = gpu.features().subgroups.is_some();
+            assert_eq!(together::Together::fits(&gpu, &matrix), has_subgroups);
+            case.check(1e-5);
+        }
+    }
+}
+
+#[test]
 fn shapes_leave_rests_in_every_direction() {
     for plain in [false, true] {
         for (rows, inputs, tokens) in [(1, 32, 1), (300, 128, 8), (65, 32, 65), (128, 64, 130)] {

@@ -1,14 +1,6 @@
 // Products with the matrices of chosen experts, which lie one after another: choice z reads token
 // z / share and has a row of results of its own.
 
-struct Place {
-    row: u32,
-    x: u32,
-    y: u32,
-    tokens: u32,
-    valid: bool,
-}
-
 @group(0) @binding(CHOSEN) var<storage, read> chosen: array<u32>;
 
 fn place(z: u32) -> Place {

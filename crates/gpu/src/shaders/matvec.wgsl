@@ -2,8 +2,6 @@
 // integers.wgsl. Integers are multiplied four at a time; what is converted to floats is the sum over
 // a chunk.
 
-@group(0) @binding(1) var<storage, read> x: array<vec4<u32>>;
-
 fn dot16(a: vec4<u32>, b: vec4<u32>) -> i32 {
     return dot4I8Packed(a.x, b.x) + dot4I8Packed(a.y, b.y)
         + dot4I8Packed(a.z, b.z) + dot4I8Packed(a.w, b.w);

@@ -1,7 +1,5 @@
 // Stores outputs as floats, ROWS of them for each group of lanes.
 
-@group(0) @binding(2) var<storage, read_write> y: array<f32>;
-
 // The row of weights that is number `r` of a group's.
 fn row_of(group: u32, r: u32) -> u32 {
     return min(group * ROWS + r, p.rows - 1u);

@@ -30,17 +30,9 @@ fn factor(token: u32) -> f32 {
     return 1.0 / sqrt(sum / f32(p.inputs) + p.eps);
 }
 
-@compute @workgroup_size(SIZE)
-fn main(
-    @builtin(workgroup_id) workgroup: vec3<u32>,
-    @builtin(num_workgroups) grid: vec3<u32>,
-    @builtin(subgroup_id) subgroup: u32,
-    @builtin(subgroup_size) subgroup_size: u32,
-    @builtin(subgroup_invocation_id) invocation: u32,
-) {
+// The work of a workgroup. A thread is number `invocation` of its subgroup.
+fn multiply(own: u32, at: Place, subgroup: u32, subgroup_size: u32, invocation: u32) {
     let thread = subgroup * subgroup_size + invocation;
-    let own = workgroup.y * grid.x + workgroup.x;
-    let at = place(workgroup.z);
     parts = LANES / subgroup_size;
     subgroups = SIZE / subgroup_size;
     prepare(own, thread, at);

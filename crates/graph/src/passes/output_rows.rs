@@ -25,22 +25,27 @@ pub(super) fn run(graph: &mut Graph) -> Result<usize, GraphError> {
     let producers = graph.producers();
     let all_tokens = |value: ValueId| producers[value.index()].is_none_or(|at: usize| !on_rows[at]);
     let mut selected: HashMap<ValueId, ValueId> = HashMap::new();
-    let mut nodes = Vec::with_capacity(graph.nodes().len() + 2);
-    for (at, mut node) in graph.nodes().to_vec().into_iter().enumerate() {
+    let old = graph.nodes().to_vec();
+    let mut nodes = Vec::with_capacity(old.len() + 2);
+    for (at, node) in old.iter().enumerate() {
+        if on_rows[at] {
+            // Rows of all that is there already, also for nodes further on: between a product and what adds
+            // a residual to it no unit wants another step.
+            let is_there =
+                |value: ValueId| producers[value.index()].is_none_or(|producer| producer < at);
+            let later = (at..old.len()).filter(|&at| on_rows[at]);
+            for &input in later.flat_map(|at| &old[at].inputs) {
+                if all_tokens(input) && is_there(input) && !selected.contains_key(&input) {
+                    let select = select_rows(graph, input);
+                    selected.insert(input, select.output);
+                    nodes.push(select);
+                }
+            }
+        }
+        let mut node = node.clone();
         if on_rows[at] {
             for input in &mut node.inputs {
-                if !all_tokens(*input) {
-                    continue;
-                }
-                *input = match selected.get(input) {
-                    Some(&rows) => rows,
-                    None => {
-                        let select = select_rows(graph, *input);
-                        selected.insert(*input, select.output);
-                        nodes.push(select);
-                        nodes.last().expect("just pushed").output
-                    }
-                };
+                *input = *selected.get(input).unwrap_or(input);
             }
         }
         nodes.push(node);

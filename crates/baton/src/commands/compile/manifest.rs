@@ -57,7 +57,7 @@ impl Measured {
 }
 
 /// One package: its file, what it holds, its functions.
-pub fn package(file: &str, part: &Part, program: &Program, weight_bytes: u64) -> Value {
+pub fn package(file: &str, part: Option<&Part>, program: &Program, weight_bytes: u64) -> Value {
     let tensor = |(name, ty): (&str, &TensorType)| json!({ "name": name, "shape": ty.shape, "type": ty.dtype.name() });
     let functions = program.program.functions.iter().map(|(name, function)| {
         json!({
@@ -70,10 +70,10 @@ pub fn package(file: &str, part: &Part, program: &Program, weight_bytes: u64) ->
     let range = |range: &std::ops::Range<usize>| json!([range.start, range.end]);
     let mut entry = Map::new();
     entry.insert("file".into(), file.into());
-    if part.has_layers() {
+    if let Some(part) = part.filter(|part| part.has_layers()) {
         entry.insert("layers".into(), range(&part.layers));
     }
-    if let Some(rows) = &part.head {
+    if let Some(rows) = part.and_then(|part| part.head.as_ref()) {
         entry.insert("head_rows".into(), range(rows));
     }
     entry.insert("weight_bytes".into(), weight_bytes.into());

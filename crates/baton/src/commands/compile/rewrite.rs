@@ -6,7 +6,7 @@ use std::path::Path;
 use baton_coreml::Package;
 use baton_coreml::passes::{Change, Draft, Options, PASSES, Pass, pass};
 
-use super::whole_folder;
+use super::folder::whole_folder;
 use crate::failure::usage;
 use crate::format;
 

@@ -2,6 +2,7 @@
 
 use crate::mil::types::{DataType, TensorType, Type};
 use crate::mil::value::{BlobRef, Data, Elements, Value};
+use crate::mil::varying::UNKNOWN;
 use crate::wire::{Field, Reader, Writer};
 use crate::{Error, Result};
 
@@ -57,8 +58,13 @@ fn read_inner_types(mut reader: Reader<'_>, last: u32) -> Result<Vec<Type>> {
 }
 
 pub(super) fn write_type(ty: &Type, w: &mut Writer) {
+    write_varying_type(ty, &[], w);
+}
+
+/// Writes a type of which some dimensions, if it is a tensor's, are of unknown size.
+pub(super) fn write_varying_type(ty: &Type, varying: &[usize], w: &mut Writer) {
     match ty {
-        Type::Tensor(ty) => w.message(1, |w| write_tensor_type(ty, w)),
+        Type::Tensor(ty) => w.message(1, |w| write_tensor_type(ty, varying, w)),
         Type::List(of, len) => w.message(2, |w| {
             w.message(1, |w| write_type(of, w));
             w.message(2, |w| write_dim(*len, w));
@@ -73,7 +79,7 @@ pub(super) fn write_type(ty: &Type, w: &mut Writer) {
             w.message(2, |w| write_type(value, w));
         }),
         Type::State(ty) => w.message(5, |w| {
-            w.message(1, |w| w.message(1, |w| write_tensor_type(ty, w)));
+            w.message(1, |w| w.message(1, |w| write_tensor_type(ty, &[], w)));
         }),
     }
 }
@@ -92,11 +98,7 @@ fn read_tensor_type(mut reader: Reader<'_>) -> Result<TensorType> {
             }
             2 => rank = field.varint()?,
             3 => {
-                let dim = read_dim(field.message("Dimension")?)?;
-                shape.push(dim.ok_or_else(|| Error::Unsupported {
-                    what: "a tensor with a dimension of unknown size".into(),
-                    instead: "convert the model with fixed input shapes".into(),
-                })?);
+                shape.push(read_dim(field.message("Dimension")?)?.unwrap_or(UNKNOWN));
             }
             _ => return Err(reader.unknown(&field)),
         }
@@ -106,17 +108,20 @@ fn read_tensor_type(mut reader: Reader<'_>) -> Result<TensorType> {
         return Err(reader.error(format!("of rank {rank} has {} dimensions", shape.len())));
     }
     let ty = TensorType { dtype, shape };
-    match ty.elements().and_then(|n| n.checked_mul(8)) {
+    let known = ty.shape.iter().filter(|&&dim| dim != UNKNOWN);
+    let elements = known.copied().try_fold(8usize, usize::checked_mul);
+    match elements {
         Some(_) => Ok(ty),
         None => Err(reader.error(format!("{ty} overflows"))),
     }
 }
 
-fn write_tensor_type(ty: &TensorType, w: &mut Writer) {
+fn write_tensor_type(ty: &TensorType, varying: &[usize], w: &mut Writer) {
     w.number(1, ty.dtype.code());
     w.number_if(2, ty.shape.len() as u64);
-    for &dim in &ty.shape {
-        w.message(3, |w| write_dim(Some(dim), w));
+    for (axis, &dim) in ty.shape.iter().enumerate() {
+        let dim = (!varying.contains(&axis)).then_some(dim);
+        w.message(3, |w| write_dim(dim, w));
     }
 }
 
@@ -174,6 +179,9 @@ pub(super) fn read_value(mut reader: Reader<'_>) -> Result<Value> {
         }
     }
     let ty = ty.ok_or_else(|| reader.error("has no type"))?;
+    if ty.tensor().is_some_and(|ty| ty.shape.contains(&UNKNOWN)) {
+        return Err(reader.error("has a dimension of unknown size"));
+    }
     let mut data = data.ok_or_else(|| reader.error("is empty"))?;
     // An empty tensor is written as nothing, whatever its kind.
     if let (Data::Tensor(Elements::Bytes(bytes)), Type::Tensor(ty)) = (&mut data, &ty)
