@@ -1,5 +1,6 @@
 //! A package as an executor: its functions called one after the other, its cache kept beside them.
 
+mod decode;
 mod roles;
 
 use std::collections::BTreeMap;
@@ -12,8 +13,9 @@ use baton_weights::Weights;
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 
+use self::decode::Decoder;
 use self::roles::Roles;
-use crate::host::Host;
+use crate::host::{Host, Places};
 use crate::interpret::{Extreme, Interpreter, States, Tensor};
 use crate::lower::{HEAD, INCOMING, prefill_name};
 use crate::package::Package;
@@ -30,7 +32,8 @@ const KEYS: &str = "keys";
 const VALUES: &str = "values";
 const HIDDEN_STATE: &str = "hidden";
 
-/// Runs the prefill functions and the head of a package, or of all packages of a model in chunks.
+/// Runs the functions of a package, or of all packages of a model in chunks: prefill, head, and for single
+/// tokens decode, if it is there.
 #[derive(Debug)]
 pub struct PackageExecutor {
     graph: Graph,
@@ -43,6 +46,7 @@ pub struct PackageExecutor {
     /// New tokens and history of each prefill function, which all chunks have.
     functions: Vec<(usize, usize)>,
     head_rows: usize,
+    decoder: Option<Decoder>,
     limits: Limits,
     pager: Pager,
     /// Keys, then values, of a position, each `(layers, heads, features)`.
@@ -78,12 +82,18 @@ impl PackageExecutor {
             return Err(Error::malformed(format!("its {layers} layers are not the model's")));
         }
         let pager = Pager::new(PAGE, &limits);
-        let bytes = packages.iter().map(|(package, _)| package.weight_bytes() as usize);
+        let bytes = packages.iter().map(|(package, _)| package.weight_bytes() as usize).sum();
+        let packages: Vec<_> = packages.into_iter().map(|(_, interpreter)| interpreter).collect();
+        let decoder = match host.anatomy.cache {
+            Some(cache) => Decoder::new(&packages, &chunks, cache)?,
+            None => None,
+        };
         Ok(PackageExecutor {
             graph: graph.clone(),
             host,
-            weight_bytes: bytes.sum(),
-            packages: packages.into_iter().map(|(_, interpreter)| interpreter).collect(),
+            weight_bytes: bytes,
+            packages,
+            decoder,
             chunks,
             heads,
             functions,
@@ -125,6 +135,13 @@ impl PackageExecutor {
         let mut done = 0;
         while done < span.tokens.len() {
             let (rest, past) = (&span.tokens[done..], start + done);
+            if let ([token], true) = (rest, self.decodes(past)) {
+                let hidden = self.decode(span.seq, *token, past)?;
+                if done >= first_row {
+                    rows.extend(hidden);
+                }
+                break;
+            }
             let (columns, history) =
                 self.function(rest.len(), past).ok_or_else(|| Error::Unsupported {
                     what: format!("a history of {past} tokens by this package"),
@@ -132,7 +149,7 @@ impl PackageExecutor {
                 })?;
             let tokens = &rest[..rest.len().min(columns)];
             let name = prefill_name(columns, history);
-            let shared = self.host.inputs(tokens, past, columns, history);
+            let shared = self.host.inputs(tokens, past, columns, Places::Behind(history));
             let mut hidden = Tensor::floats(&[0], Vec::new());
             for (package, layers) in self.chunks.clone() {
                 let mut inputs = Vec::new();
@@ -306,7 +323,7 @@ impl Executor for PackageExecutor {
         let values = self.evaluate(batch, &starts);
         if values.is_err() {
             for (span, &start) in batch.spans.iter().zip(&starts) {
-                self.pager.truncate(span.seq, start)?;
+                self.truncate(span.seq, start)?;
             }
         }
         let rows = batch.wanted_rows().into_iter().map(|(_, origin)| origin).collect();
@@ -322,14 +339,17 @@ impl Executor for PackageExecutor {
     }
 
     fn truncate(&mut self, seq: SeqId, len: usize) -> std::result::Result<(), ExecError> {
+        self.changed(seq, len);
         self.pager.truncate(seq, len)
     }
 
     fn copy(&mut self, from: SeqId, to: SeqId, len: usize) -> std::result::Result<(), ExecError> {
+        self.changed(to, 0);
         self.pager.copy(from, to, len)
     }
 
     fn free(&mut self, seq: SeqId) {
+        self.changed(seq, 0);
         self.pager.free(seq);
     }
 

@@ -7,6 +7,35 @@ use crate::Result;
 use crate::interpret::Tensor;
 use crate::lower::{Anatomy, HIDDEN};
 
+/// What the places of masks stand for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Places {
+    /// So many earlier tokens, then the new ones.
+    Behind(usize),
+    /// The positions of a cache that holds so many.
+    Cache(usize),
+}
+
+impl Places {
+    fn count(self, columns: usize) -> usize {
+        match self {
+            Places::Behind(history) => history + columns,
+            Places::Cache(places) => places,
+        }
+    }
+
+    /// Where the token of a place stands in the sequence, if there is one; the new ones begin at `start`.
+    fn position(self, place: usize, start: usize) -> Option<usize> {
+        match self {
+            Places::Behind(history) => match place.checked_sub(history) {
+                Some(column) => Some(start + column),
+                None => Some(place).filter(|&place| place < start),
+            },
+            Places::Cache(_) => Some(place),
+        }
+    }
+}
+
 /// The inputs of a graph's functions for given tokens.
 #[derive(Debug)]
 pub(crate) struct Host {
@@ -37,13 +66,13 @@ impl Host {
     }
 
     /// Embeddings, rotations and masks of `tokens`, which begin at position `start`, for a function of
-    /// `columns` columns. The places of masks are those of `history` earlier tokens, then the columns.
+    /// `columns` columns.
     pub fn inputs(
         &self,
         tokens: &[u32],
         start: usize,
         columns: usize,
-        history: usize,
+        places: Places,
     ) -> Vec<(String, Tensor)> {
         let mut inputs = Vec::new();
         for (i, (embedding, table)) in self.anatomy.embeddings.iter().zip(&self.tables).enumerate()
@@ -73,23 +102,19 @@ impl Host {
             inputs.extend(Anatomy::rotation(i).into_iter().zip(tables));
         }
         for &window in &self.anatomy.windows {
-            let places = history + columns;
-            let mut mask = vec![HIDDEN; columns * places];
-            for (column, row) in mask.chunks_exact_mut(places).enumerate() {
+            let count = places.count(columns);
+            let mut mask = vec![HIDDEN; columns * count];
+            for (column, row) in mask.chunks_exact_mut(count).enumerate() {
                 let own = start + column;
                 let first = window.map_or(0, |window| (own + 1).saturating_sub(window));
                 for (place, value) in row.iter_mut().enumerate() {
-                    // Where the token of a place stands in the sequence, if there is one.
-                    let position = match place.checked_sub(history) {
-                        Some(column) => Some(start + column),
-                        None => Some(place).filter(|&place| place < start),
-                    };
+                    let position = places.position(place, start);
                     if position.is_some_and(|position| (first..=own).contains(&position)) {
                         *value = 0.0;
                     }
                 }
             }
-            let tensor = Tensor::floats(&[1, 1, columns, places], mask);
+            let tensor = Tensor::floats(&[1, 1, columns, count], mask);
             inputs.push((Anatomy::mask(window), tensor));
         }
         inputs

@@ -79,6 +79,15 @@ impl States {
         tensor.round_to_f16();
         self.held.insert(name.to_owned(), tensor);
     }
+
+    /// Changes the numbers that a state holds, if there is such a state and it holds numbers. They are
+    /// rounded as by [`States::set`].
+    pub fn edit(&mut self, name: &str, change: impl FnOnce(&[usize], &mut [f32])) {
+        if let Some(tensor) = self.held.get_mut(name) {
+            tensor.edit(change);
+            tensor.round_to_f16();
+        }
+    }
 }
 
 /// A function whose names are resolved.

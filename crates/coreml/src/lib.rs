@@ -9,6 +9,7 @@
 //! - [`interpret`]: runs a package's functions on the CPU.
 //! - [`layout`]: how the packages of a model are laid out, for Baton and for other programs.
 //! - [`lower`]: makes functions of a model's graph; [`calibrate`] finds what keeps it in half precision.
+//! - [`Folder`], [`FolderUnit`]: the packages that a model was compiled into, found again and run.
 //! - [`CoreMl`], [`PackageExecutor`]: the compute unit that both make together; [`compare`]: how good it is.
 //!
 //! The crate speaks opset `CoreML8` (specification 9: iOS 18, macOS 15) and reads older ones as far as
@@ -19,6 +20,7 @@ mod blob;
 mod calibrate;
 mod error;
 mod executor;
+mod folder;
 mod host;
 pub mod interpret;
 pub mod layout;
@@ -38,6 +40,7 @@ pub use blob::{BlobWriter, Blobs, WEIGHT_FILE, in_memory};
 pub use calibrate::{Calibration, calibrate};
 pub use error::{Error, Problem, Result};
 pub use executor::PackageExecutor;
+pub use folder::{FOLDER_FILE, FOLDER_FORMAT, Folder, FolderUnit, describe_files};
 pub use model::{Array, ArrayType, Feature, FeatureKind, FunctionDescription, Metadata, Model};
 pub use package::{Draft, Package, PackageWriter};
 pub use quality::{Quality, compare, measure};

@@ -10,6 +10,7 @@
 //! parts       a model cut into several packages
 //! function    one function: the graph's nodes in order between what a layout gives and takes
 //! nodes       each operation of a graph in operations of MIL
+//! mixture     mixtures of experts
 //! attention   attention over past and new tokens, or over a state
 //! native      the functions of Baton's own layout
 //! ```
@@ -25,6 +26,7 @@ mod function;
 mod integers;
 mod means;
 mod mixed;
+mod mixture;
 mod native;
 mod nodes;
 mod palette;
@@ -42,7 +44,7 @@ pub(crate) use self::attention::MASKED;
 pub use self::forms::{Form, Forms};
 pub(crate) use self::function::{Cache, FunctionLowering, HeadCut, Held, PartLowering};
 pub use self::integers::{INTEGER_BITS, Integer};
-pub use self::mixed::mixed_palettes;
+pub use self::mixed::{Sample, mixed_palettes};
 pub(crate) use self::native::INCOMING;
 pub use self::palette::{PALETTE_BITS, Palette};
 pub use self::parts::{Chunks, Part};

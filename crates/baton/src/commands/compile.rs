@@ -16,8 +16,8 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::Context;
-use baton_coreml::lower::MilLowering;
-use baton_coreml::{Calibration, calibrate};
+use baton_coreml::lower::{MilLowering, Sample};
+use baton_coreml::{Calibration, FOLDER_FILE, calibrate, describe_files};
 use baton_models::Model;
 
 use self::compiler::{Compiler, Written};
@@ -30,6 +30,7 @@ use crate::{format, models};
 pub const EXAMPLES: &str = "\
 Examples:
   baton compile smollm2 -o smollm2-ane              a folder with model.mlpackage and baton.json
+  baton run ./smollm2-ane \"Why is the sky blue?\"    runs it
   baton compile ./model.gguf -o out --context 4096  for longer texts
   baton compile smollm2 -o out --tokens 64,512      functions for chunks of 64 and of 512 tokens
   baton compile smollm2 -o out --bits 6             weights as indices into tables of 64 values
@@ -49,8 +50,6 @@ have their own functions: see docs/coreml.md.";
 
 /// Tokens of a chunk, if nothing else is asked for.
 const TOKENS: u16 = 64;
-/// What a program that uses the package must know.
-const MANIFEST: &str = "baton.json";
 /// The context, if the model has one as long.
 const CONTEXT: usize = 2048;
 
@@ -74,15 +73,23 @@ pub struct Args {
     layout: layout::Args,
     #[command(flatten)]
     weights: weights::Args,
-    /// Cut the model into packages of at most this size, counted in half precision
+    /// Cut the model, or the functions of a package, into packages of at most this size, counted in half
+    /// precision
     #[arg(long, value_name = "SIZE", value_parser = format::parse_memory, conflicts_with = "chunks")]
     chunk_size: Option<u64>,
+    /// The same in megabytes, as it was once called for packages
+    #[arg(long, hide = true, value_name = "N", conflicts_with_all = ["chunk_size", "chunks"])]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    chunk_mb: Option<u64>,
     /// Cut the model into so many packages of layers, and one for the head
     #[arg(long, value_name = "N")]
     chunks: Option<usize>,
     /// Leave out the function for single tokens
     #[arg(long)]
     no_decode: bool,
+    /// Leave out the embeddings, without which the folder runs only beside the model (--packages)
+    #[arg(long)]
+    no_embeddings: bool,
     /// Calibrate and measure on the beginning of this text instead of a built-in one
     #[arg(long, value_name = "FILE")]
     text: Option<PathBuf>,
@@ -96,14 +103,19 @@ pub struct Args {
 }
 
 impl Args {
+    /// Most bytes of a package's weights, if it was said.
+    fn chunk_bytes(&self) -> Option<u64> {
+        self.chunk_size.or(self.chunk_mb.map(|n| n * 1_000_000))
+    }
+
     /// An option that was given and says how a model is compiled.
     fn of_models(&self) -> Option<&'static str> {
         given([
             (self.context.is_some(), "--context"),
             (self.tokens != [TOKENS], "--tokens"),
-            (self.chunk_size.is_some(), "--chunk-size"),
             (self.chunks.is_some(), "--chunks"),
             (self.no_decode, "--no-decode"),
+            (self.no_embeddings, "--no-embeddings"),
             (self.text.is_some(), "--text"),
             (self.no_quality, "--no-quality"),
             (self.threads.number().is_some(), "--threads"),
@@ -140,7 +152,7 @@ pub fn execute(args: &Args) -> anyhow::Result<()> {
         if let Some(option) = args.of_models() {
             return Err(usage(format!("{option} is for models; {name} is a package already")));
         }
-        return rewrite::execute(name, output, &args.rewrite);
+        return rewrite::execute(name, output, &args.rewrite, args.chunk_bytes());
     }
     if let Some(option) = args.rewrite.given() {
         return Err(usage(format!("{option} is for packages; {name} is a model")));
@@ -148,6 +160,13 @@ pub fn execute(args: &Args) -> anyhow::Result<()> {
     let store = models::store()?;
     let model = models::get(&store, &models::resolve(&store, name)?)?;
     let model = Model::open(&model.path)?;
+    if let Some(folder) = model.packages() {
+        let shown = folder.display();
+        return Err(hinted(
+            format!("{shown} holds packages already, not the weights that they were made of"),
+            "name the model itself",
+        ));
+    }
     let trained = model.config().context_length;
     let default = || args.layout.default_context(trained.min(CONTEXT), &args.tokens);
     let context = args.context.unwrap_or_else(default);
@@ -165,7 +184,8 @@ pub fn execute(args: &Args) -> anyhow::Result<()> {
         let energies = args.weights.energies(energies);
         let forms = {
             let _spinner = Spinner::start("choosing bits");
-            args.weights.forms(&compiler.graph, &compiler.weights, &energies)?
+            let sample = Sample { tokens: &compiler.tokens[..compiler.seen], logits: &logits };
+            args.weights.forms(&compiler.graph, &compiler.weights, &energies, sample)?
         };
         let lowering = MilLowering { ranges, energies, forms, ..compiler.lowering(args) };
         let mut packages = compiler.write(folder, &lowering)?;
@@ -173,16 +193,20 @@ pub fn execute(args: &Args) -> anyhow::Result<()> {
             true => None,
             false => Some(compiler.measure(&mut packages, &logits)?),
         };
-        let manifest = compiler.manifest(&lowering, &packages, measured.as_ref());
-        let manifest = serde_json::to_string_pretty(&manifest)? + "\n";
-        let note = compiler.note(&lowering, &packages)?;
-        for (name, text) in [(MANIFEST, manifest)].into_iter().chain(note) {
+        let mut manifest = compiler.manifest(&lowering, &packages, measured.as_ref());
+        let write = |name: &str, text: String| {
             fs::write(folder.join(name), text)
-                .with_context(|| format!("cannot write {}", output.join(name).display()))?;
+                .with_context(|| format!("cannot write {}", output.join(name).display()))
+        };
+        if let Some((name, text)) = compiler.note(&lowering, &packages)? {
+            write(name, text)?;
         }
-        tokenizer::copy(&model, folder)?;
+        tokenizer::copy(&model, folder, compiler.can_measure() && !args.no_embeddings)?;
         let packages = packages.into_iter().map(Written::finish);
-        Ok((packages.collect::<anyhow::Result<Vec<_>>>()?, measured))
+        let packages = packages.collect::<anyhow::Result<Vec<_>>>()?;
+        manifest["files"] = describe_files(folder)?;
+        write(FOLDER_FILE, serde_json::to_string_pretty(&manifest)? + "\n")?;
+        Ok((packages, measured))
     })?;
     told::report(output, &layout, &packages, measured.as_ref(), start)
 }

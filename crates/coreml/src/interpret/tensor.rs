@@ -121,6 +121,14 @@ impl Tensor {
         }
     }
 
+    /// Changes its floating-point numbers, if it has such; its shape is shown beside them.
+    pub(super) fn edit(&mut self, change: impl FnOnce(&[usize], &mut [f32])) {
+        if let Values::Floats(values) = &mut self.values {
+            let values: &mut Vec<f32> = Arc::make_mut(values);
+            change(&self.shape, values);
+        }
+    }
+
     /// The same elements in another shape.
     ///
     /// # Panics

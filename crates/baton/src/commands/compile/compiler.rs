@@ -6,7 +6,7 @@ use std::sync::Arc;
 use baton_coreml::layout::names::anemll::META;
 use baton_coreml::layout::{Content, Layout, Piece, Task};
 use baton_coreml::lower::{Chunks, MilLowering};
-use baton_coreml::{Draft, Package, PackageWriter, measure};
+use baton_coreml::{Draft, FOLDER_FORMAT, Package, PackageWriter, measure};
 use baton_cpu::{Isa, Pool, physical_cores};
 use baton_engine::ModelText;
 use baton_graph::{Graph, Logits, hex};
@@ -70,7 +70,7 @@ impl<'a> Compiler<'a> {
             return Err(usage("the text to calibrate on is empty"));
         }
         let seen = SAMPLE.min(tokens.len() / 2);
-        let chunks = match (args.chunk_size, args.chunks) {
+        let chunks = match (args.chunk_bytes(), args.chunks) {
             (Some(size), _) => Chunks::Bytes(size),
             (None, Some(n)) => Chunks::Count(n),
             (None, None) => Chunks::Whole,
@@ -168,7 +168,7 @@ impl<'a> Compiler<'a> {
             manifest::package(&w.piece.file, part, &w.package.model, w.package.weight_bytes())
         };
         json!({
-            "format": 2,
+            "format": FOLDER_FORMAT,
             "layout": self.layout.name(),
             "model": self.model.name(),
             "architecture": self.model.architecture(),
