@@ -74,6 +74,11 @@ impl States {
         self.held.get(name)
     }
 
+    /// As [`States::get`], to change some of it.
+    pub(crate) fn get_mut(&mut self, name: &str) -> Option<&mut Tensor> {
+        self.held.get_mut(name)
+    }
+
     /// Makes a state hold something else, rounded to half precision as all states are.
     pub fn set(&mut self, name: &str, mut tensor: Tensor) {
         tensor.round_to_f16();

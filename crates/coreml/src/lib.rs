@@ -9,6 +9,7 @@
 //! - [`interpret`]: runs a package's functions on the CPU.
 //! - [`lower`]: makes functions of a model's graph; [`calibrate`] finds what keeps it in half precision.
 //! - [`CoreMl`], [`PackageExecutor`]: the compute unit that both make together; [`compare`]: how good it is.
+//! - [`runtime`]: what an executor's functions are run by.
 //!
 //! The crate speaks opset `CoreML8` (specification 9: iOS 18, macOS 15) and reads older ones as far as
 //! their operations are the same.
@@ -27,6 +28,7 @@ mod package;
 pub mod passes;
 mod quality;
 pub mod report;
+pub mod runtime;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod unit;

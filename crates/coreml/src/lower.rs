@@ -38,7 +38,7 @@ use baton_weights::Weights;
 pub use self::anatomy::{Anatomy, Embedding};
 pub(crate) use self::attention::MASKED;
 pub use self::forms::{Form, Forms};
-pub(crate) use self::function::INCOMING;
+pub(crate) use self::function::{CACHES, HIDDEN_STATE, INCOMING, NEW, PAST, POSITION};
 use self::function::{FunctionLowering, Kind};
 pub use self::integers::{INTEGER_BITS, Integer};
 pub use self::mixed::mixed_palettes;

@@ -25,13 +25,14 @@ pub struct CoreMl {
     pool: Arc<Pool>,
     precision: Precision,
     chunk: usize,
+    few_functions: bool,
     ranges: Option<Ranges>,
 }
 
 impl CoreMl {
     /// The unit with the CPU's threads that it computes with.
     pub fn new(pool: Arc<Pool>) -> CoreMl {
-        CoreMl { pool, precision: Precision::F32, chunk: 64, ranges: None }
+        CoreMl { pool, precision: Precision::F32, chunk: 64, few_functions: false, ranges: None }
     }
 
     /// Computes in another precision.
@@ -48,6 +49,13 @@ impl CoreMl {
         CoreMl { chunk, ..self }
     }
 
+    /// Lowers to few functions, as is best where each has its share of memory and is compiled for minutes,
+    /// which is so in Core ML: prompts of any length go through chunks of one size, and single tokens
+    /// through a function that keeps the cache in states.
+    pub fn with_few_functions(self) -> CoreMl {
+        CoreMl { few_functions: true, ..self }
+    }
+
     /// Keeps values within half precision by the sizes that they were [seen to have](calibrate), instead of
     /// finding those out by running some tokens.
     pub fn with_ranges(self, ranges: Ranges) -> CoreMl {
@@ -56,7 +64,12 @@ impl CoreMl {
 
     /// The lowering for a context: chunks and single tokens.
     fn lowering(&self, context: usize, ranges: Ranges) -> MilLowering {
-        let mut columns = vec![1, self.chunk.min(context.max(1))];
+        let chunk = self.chunk.min(context.max(1));
+        if self.few_functions {
+            let lowering = MilLowering::for_context(context, &[chunk]);
+            return MilLowering { ranges, decode: Some(context), ..lowering };
+        }
+        let mut columns = vec![1, chunk];
         columns.dedup();
         // A function costs little here, and one for a longer history than there is, much.
         let mut histories = vec![0];

@@ -113,6 +113,14 @@ impl Tensor {
         }
     }
 
+    /// As [`Tensor::as_floats`], to change them; they are copied if somebody else has them too.
+    pub(crate) fn floats_mut(&mut self) -> Option<&mut [f32]> {
+        match &mut self.values {
+            Values::Floats(v) => Some(&mut Arc::make_mut(v)[..]),
+            _ => None,
+        }
+    }
+
     /// Its integers, if it has such.
     pub fn as_ints(&self) -> Option<&[i32]> {
         match &self.values {
@@ -138,7 +146,7 @@ impl Tensor {
     }
 
     /// Whether it holds what tensors of a type do, in that type's shape.
-    pub(super) fn is(&self, ty: &TensorType) -> bool {
+    pub(crate) fn is(&self, ty: &TensorType) -> bool {
         let kind = match self.values {
             Values::Floats(_) => ty.dtype.is_float(),
             Values::Ints(_) => {
