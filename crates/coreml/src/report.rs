@@ -6,6 +6,7 @@
 //! ```text
 //! rules     what is known of the Neural Engine
 //! cost      operations and bytes that an operation takes
+//! placement where Core ML says that they run, on a Mac
 //! layer     which operations are one of many layers that are alike
 //! html      a report as a page, with a picture of a layer
 //! ```
@@ -13,6 +14,7 @@
 mod cost;
 mod html;
 mod layer;
+mod placement;
 mod rules;
 
 use std::collections::BTreeMap;
@@ -20,6 +22,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value as Json, json};
 
 pub use self::cost::Cost;
+pub use self::placement::{MeasuredUnit, Placement};
 pub use self::rules::{RULES, Rule, Verdict};
 use crate::Package;
 use crate::mil::Function;
@@ -69,6 +72,8 @@ pub struct FunctionReport {
     pub ops: Vec<Placed>,
     /// What concerns the function, or some of its operations.
     pub warnings: Vec<Warning>,
+    /// The share of its time on the Neural Engine, as Core ML estimates it, if it does.
+    pub measured_share: Option<f64>,
 }
 
 /// An operation with its place.
@@ -78,8 +83,12 @@ pub struct Placed {
     pub name: String,
     /// What it does.
     pub kind: String,
+    /// The names of its results.
+    pub results: Vec<String>,
     /// Where it would run.
     pub unit: Unit,
+    /// Where Core ML says that it runs, if that is known.
+    pub measured: Option<MeasuredUnit>,
     /// The rule by which it is not on the Neural Engine.
     pub rule: Option<&'static Rule>,
     /// What it takes.
@@ -108,6 +117,8 @@ pub struct Row {
     pub kind: String,
     /// Where they would run.
     pub unit: Unit,
+    /// Where Core ML says that they run, if that is known.
+    pub measured: Option<MeasuredUnit>,
     /// Why.
     pub rule: Option<&'static Rule>,
     /// How many they are.
@@ -155,6 +166,7 @@ impl Report {
                     "op": row.kind,
                     "count": row.count,
                     "unit": row.unit.name(),
+                    "measured": row.measured.map(MeasuredUnit::name),
                     "rule": row.rule.map(|rule| rule.name),
                     "reason": row.reason(),
                     "flops": row.cost.flops,
@@ -166,6 +178,7 @@ impl Report {
             json!({
                 "name": function.name,
                 "neural_engine": { "flops_share": flops, "bytes_share": bytes },
+                "measured_share": function.measured_share,
                 "rows": rows.collect::<Vec<_>>(),
                 "warnings": function.warnings.iter().map(warning).collect::<Vec<_>>(),
             })
@@ -233,14 +246,16 @@ impl FunctionReport {
             ops.push(Placed {
                 name: op.name().to_owned(),
                 kind: op.kind.clone(),
+                results: op.outputs.iter().map(|result| result.name.clone()).collect(),
                 unit,
+                measured: None,
                 rule,
                 cost: Cost::of(&view, op),
                 shape: view.result_type(op).map_or(Vec::new(), |ty| ty.shape.clone()),
                 after,
             });
         }
-        FunctionReport { name: name.to_owned(), ops, warnings }
+        FunctionReport { name: name.to_owned(), ops, warnings, measured_share: None }
     }
 
     /// What all operations take.
@@ -261,7 +276,8 @@ impl FunctionReport {
         for op in &self.ops {
             let same = |row: &&mut Row| {
                 let rules = (row.rule.map(|r| r.name), op.rule.map(|r| r.name));
-                row.kind == op.kind && row.unit == op.unit && rules.0 == rules.1
+                let units = (row.unit, row.measured) == (op.unit, op.measured);
+                row.kind == op.kind && units && rules.0 == rules.1
             };
             match rows.iter_mut().find(same) {
                 Some(row) => {
@@ -271,6 +287,7 @@ impl FunctionReport {
                 None => rows.push(Row {
                     kind: op.kind.clone(),
                     unit: op.unit,
+                    measured: op.measured,
                     rule: op.rule,
                     count: 1,
                     cost: op.cost,

@@ -2,19 +2,28 @@
 //!
 //! ```text
 //! interpreted   the interpreter as a runtime
+//! policy        which units Core ML may use for a function
+//! compiled      packages as Core ML has compiled them, kept between runs
+//! device        what a machine with Core ML must offer, and how a model gets there
 //! ```
 //!
 //! [`PackageExecutor`](crate::PackageExecutor) decides what is called with what; a [`Runtime`] has the
 //! memory and calls. Tensors lie in arrays that are made once and bound to inputs and outputs by their
 //! number, so that what one function writes the next one reads where it lies.
 
+mod compiled;
+mod device;
 mod interpreted;
+mod policy;
 
 use std::fmt;
 
 use half::f16;
 
+pub use self::compiled::{CompiledCache, CompiledEntry};
+pub use self::device::{Compiled, Device, Platform, Setup};
 pub use self::interpreted::Interpreted;
+pub use self::policy::{ComputeUnits, OVERRIDES, Overrides, with_fallback};
 use crate::Result;
 use crate::interpret::{Extreme, Tensor};
 use crate::mil::TensorType;

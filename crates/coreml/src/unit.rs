@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use baton_cpu::Pool;
-use baton_graph::{ExecError, Executor, Graph, Limits, Unit};
+use baton_graph::{ExecError, Executor, Graph, Limits, Unit, hex};
 use baton_weights::Weights;
 
 use crate::Error;
@@ -11,13 +11,18 @@ use crate::blob::{Blobs, in_memory};
 use crate::calibrate::{calibrate, sample};
 use crate::executor::PackageExecutor;
 use crate::interpret::{Interpreter, Precision};
-use crate::lower::{Lowering, MilLowering, Ranges};
-use crate::package::Package;
+use crate::lower::{Chunks, Lowering, MilLowering, Ranges};
+use crate::package::{Package, PackageWriter};
+use crate::runtime::Device;
 
 /// The name of the unit.
 pub(crate) const NAME: &str = "coreml";
 /// Tokens of the shortest history that a function takes.
 const STEP: usize = 128;
+/// Bytes of weights, in half precision, of the largest package that the Neural Engine takes.
+const LARGEST_PACKAGE: u64 = 950_000_000;
+/// What packages are made by.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// The unit that lowers a graph and interprets the package.
 #[derive(Clone, Debug)]
@@ -27,12 +32,20 @@ pub struct CoreMl {
     chunk: usize,
     few_functions: bool,
     ranges: Option<Ranges>,
+    device: Option<Device>,
 }
 
 impl CoreMl {
     /// The unit with the CPU's threads that it computes with.
     pub fn new(pool: Arc<Pool>) -> CoreMl {
-        CoreMl { pool, precision: Precision::F32, chunk: 64, few_functions: false, ranges: None }
+        CoreMl {
+            pool,
+            precision: Precision::F32,
+            chunk: 64,
+            few_functions: false,
+            ranges: None,
+            device: None,
+        }
     }
 
     /// Computes in another precision.
@@ -62,6 +75,12 @@ impl CoreMl {
         CoreMl { ranges: Some(ranges), ..self }
     }
 
+    /// Runs packages by Core ML on a machine that has it, instead of the interpreter. They are kept there,
+    /// compiled, for the next time.
+    pub fn on(self, device: Device) -> CoreMl {
+        CoreMl { device: Some(device), ..self.with_few_functions() }
+    }
+
     /// The lowering for a context: chunks and single tokens.
     fn lowering(&self, context: usize, ranges: Ranges) -> MilLowering {
         let chunk = self.chunk.min(context.max(1));
@@ -82,6 +101,60 @@ impl CoreMl {
     }
 }
 
+impl CoreMl {
+    fn ranges(&self, graph: &Graph, weights: &Weights) -> Result<Ranges, ExecError> {
+        match &self.ranges {
+            Some(ranges) => Ok(ranges.clone()),
+            None => Ok(calibrate(graph, weights, &sample(graph), 0)?.ranges),
+        }
+    }
+
+    /// Packages on the disk, made unless they are there from an earlier time, and run by Core ML.
+    fn compile_for(
+        &self,
+        device: &Device,
+        graph: &Graph,
+        weights: &Weights,
+        limits: Limits,
+    ) -> Result<PackageExecutor, ExecError> {
+        // What decides where a graph is cut does not depend on what calibration finds.
+        let plain = self.lowering(limits.context, Ranges::default());
+        let parts = plain.parts(graph, Chunks::Bytes(LARGEST_PACKAGE))?;
+        let fingerprint = hex(graph.fingerprint());
+        let mut lowering: Option<MilLowering> = None;
+        let mut packages = Vec::new();
+        for (i, part) in parts.iter().enumerate() {
+            let ranges = &self.ranges;
+            let key =
+                format!("{VERSION} {fingerprint} {plain:?} {ranges:?} {i} of {}", parts.len());
+            let source = format!("model {}, part {} of {}", &fingerprint[..16], i + 1, parts.len());
+            let mut failed = None;
+            let path = device.cache().package(key.as_bytes(), &source, |place| {
+                let lowering = match &lowering {
+                    Some(lowering) => lowering,
+                    None => match self.ranges(graph, weights) {
+                        Ok(ranges) => lowering.insert(MilLowering { ranges, ..plain.clone() }),
+                        Err(error) => {
+                            failed = Some(error);
+                            return Err(Error::malformed("its values could not be calibrated"));
+                        }
+                    },
+                };
+                let mut writer = PackageWriter::create(place)?;
+                let model = lowering.lower_part(graph, weights, part, &mut writer.weights)?;
+                writer.finish(&model)
+            });
+            let path = path.map_err(|error| failed.unwrap_or_else(|| error.into()))?;
+            let package = Package::open(&path)?;
+            packages.push((path, package));
+        }
+        let opened: Vec<_> = packages.iter().map(|(path, package)| (&**path, package)).collect();
+        let runtime = device.open(&opened)?;
+        let packages: Vec<&Package> = packages.iter().map(|(_, package)| package).collect();
+        Ok(PackageExecutor::with_runtime(graph, weights, &packages, runtime, limits)?)
+    }
+}
+
 impl Unit for CoreMl {
     fn name(&self) -> &'static str {
         NAME
@@ -94,11 +167,11 @@ impl Unit for CoreMl {
         limits: Limits,
     ) -> std::result::Result<Box<dyn Executor>, ExecError> {
         graph.check_limits(&limits)?;
+        if let Some(device) = &self.device {
+            return Ok(Box::new(self.compile_for(device, graph, weights, limits)?));
+        }
+        let ranges = self.ranges(graph, weights)?;
         let mut blobs = in_memory();
-        let ranges = match &self.ranges {
-            Some(ranges) => ranges.clone(),
-            None => calibrate(graph, weights, &sample(graph), 0)?.ranges,
-        };
         let model = self.lowering(limits.context, ranges).lower(graph, weights, &mut blobs)?;
         let blobs = Blobs::from_bytes(blobs.finish().map_err(Error::Write)?.into_inner())?;
         let package = Package::new(model, Some(blobs))?;
