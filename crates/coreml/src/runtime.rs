@@ -4,6 +4,7 @@
 //! interpreted   the interpreter as a runtime
 //! policy        which units Core ML may use for a function
 //! compiled      packages as Core ML has compiled them, kept between runs
+//! layout, slots where rows lie in memory of others; things by number
 //! device        what a machine with Core ML must offer, and how a model gets there
 //! ```
 //!
@@ -14,7 +15,9 @@
 mod compiled;
 mod device;
 mod interpreted;
+mod layout;
 mod policy;
+mod slots;
 
 use std::fmt;
 
@@ -23,7 +26,9 @@ use half::f16;
 pub use self::compiled::{CompiledCache, CompiledEntry};
 pub use self::device::{Compiled, Device, Platform, Setup};
 pub use self::interpreted::Interpreted;
+pub use self::layout::{Layout, picture};
 pub use self::policy::{ComputeUnits, OVERRIDES, Overrides, with_fallback};
+pub use self::slots::Slots;
 use crate::Result;
 use crate::interpret::{Extreme, Tensor};
 use crate::mil::TensorType;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use half::slice::HalfFloatSliceExt;
 
-use super::{ArrayId, Call, Job, Place, Rows, RowsMut, Runtime, StateId};
+use super::{ArrayId, Call, Job, Place, Rows, RowsMut, Runtime, Slots, StateId};
 use crate::interpret::{Extreme, Interpreter, States, Tensor};
 use crate::mil::TensorType;
 use crate::{Error, Result};
@@ -24,32 +24,6 @@ struct Array {
     tensor: Option<Tensor>,
 }
 
-/// Things by number; numbers are used again.
-#[derive(Debug)]
-struct Slots<T> {
-    held: BTreeMap<usize, T>,
-}
-
-impl<T> Slots<T> {
-    fn add(&mut self, item: T) -> usize {
-        let id = (0..).find(|id| !self.held.contains_key(id)).expect("numbers do not end");
-        self.held.insert(id, item);
-        id
-    }
-
-    fn get(&self, id: usize) -> Result<&T> {
-        self.held.get(&id).ok_or_else(gone)
-    }
-
-    fn get_mut(&mut self, id: usize) -> Result<&mut T> {
-        self.held.get_mut(&id).ok_or_else(gone)
-    }
-}
-
-fn gone() -> Error {
-    Error::malformed("an array or a state was given back and is used again")
-}
-
 fn no_rows() -> Error {
     Error::malformed("a tensor has not the rows that are wanted of it")
 }
@@ -57,15 +31,14 @@ fn no_rows() -> Error {
 impl Interpreted {
     /// The runtime of packages by the interpreters that run them.
     pub fn new(packages: Vec<Interpreter>) -> Interpreted {
-        let (arrays, states) = (Slots { held: BTreeMap::new() }, Slots { held: BTreeMap::new() });
-        Interpreted { packages, arrays, states }
+        Interpreted { packages, arrays: Slots::default(), states: Slots::default() }
     }
 
     fn package(&self, i: usize) -> Result<&Interpreter> {
         self.packages.get(i).ok_or_else(|| Error::malformed(format!("there is no package {i}")))
     }
 
-    /// The type of an input, if the function has it.
+    /// What the arrays of a call's inputs hold.
     fn inputs<'a>(&self, call: &Call<'a>) -> Result<Vec<(&'a str, Tensor)>> {
         let tensor = |&(name, array): &(&'a str, ArrayId)| Ok((name, self.get(array)?));
         call.inputs.iter().map(tensor).collect()
@@ -88,7 +61,7 @@ impl Runtime for Interpreted {
     }
 
     fn release(&mut self, array: ArrayId) {
-        self.arrays.held.remove(&array.0);
+        self.arrays.remove(array.0);
     }
 
     fn state(&mut self, package: usize, function: &str) -> Result<StateId> {
@@ -97,7 +70,7 @@ impl Runtime for Interpreted {
     }
 
     fn release_state(&mut self, state: StateId) {
-        self.states.held.remove(&state.0);
+        self.states.remove(state.0);
     }
 
     fn set(&mut self, array: ArrayId, tensor: Tensor) -> Result<()> {
