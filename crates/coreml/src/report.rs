@@ -28,9 +28,11 @@ use crate::Package;
 use crate::mil::Function;
 use crate::mil::view::View;
 
-/// What every report says of itself.
-pub const NOTE: &str =
+/// What reports say of themselves.
+const NOTE: &str =
     "A prediction from published rules; nothing was measured, and chips and systems differ.";
+/// And if Core ML has said where operations run.
+const PLANNED: &str = "A prediction from published rules, and beside it where Core ML plans to run each operation here.";
 
 /// Where an operation would run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -139,6 +141,11 @@ impl Report {
         Report { functions: functions.collect(), warnings: warnings.collect() }
     }
 
+    /// How far what it says can be trusted.
+    pub fn note(&self) -> &'static str {
+        if self.functions.iter().any(FunctionReport::is_measured) { PLANNED } else { NOTE }
+    }
+
     /// The least share of a function's operations, by their cost, that is on the Neural Engine.
     pub fn least_share(&self) -> f64 {
         self.functions.iter().map(|f| f.share().0).fold(1.0, f64::min)
@@ -185,7 +192,7 @@ impl Report {
         });
         json!({
             "format": 1,
-            "note": NOTE,
+            "note": self.note(),
             "least_flops_share": self.least_share(),
             "functions": functions.collect::<Vec<_>>(),
             "warnings": self.warnings.iter().map(warning).collect::<Vec<_>>(),

@@ -85,6 +85,8 @@ impl CoreMl {
     fn lowering(&self, context: usize, ranges: Ranges) -> MilLowering {
         let chunk = self.chunk.min(context.max(1));
         if self.few_functions {
+            // The states are as long anyway, and other contexts need no other package.
+            let context = context.next_power_of_two();
             let lowering = MilLowering::for_context(context, &[chunk]);
             return MilLowering { ranges, decode: Some(context), ..lowering };
         }

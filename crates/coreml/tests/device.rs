@@ -148,9 +148,11 @@ fn packages_are_made_and_compiled_once_and_functions_loaded_for_their_units() {
     };
     assert_eq!(units(0, "prefill_8_h0"), ComputeUnits::CpuAndNeuralEngine);
     assert_eq!(units(0, "decode"), ComputeUnits::CpuAndGpu);
-    // Another context is another package.
-    let longer = Limits { context: 32, kv_tokens: 32, ..limits };
-    unit.compile(&graph, &weights, longer).unwrap();
+    // A context that is a little longer needs nothing new, another is another package.
+    let longer = |context| Limits { context, kv_tokens: context, ..limits };
+    unit.compile(&graph, &weights, longer(32)).unwrap();
+    assert_eq!(fake.compiled.load(Ordering::Relaxed), 2);
+    unit.compile(&graph, &weights, longer(33)).unwrap();
     assert_eq!(fake.compiled.load(Ordering::Relaxed), 3, "the head is the same, byte for byte");
 }
 

@@ -1,5 +1,6 @@
 //! What Core ML says when it is done: it calls a block, on a thread of its own.
 
+use std::fmt;
 use std::sync::mpsc::{self, Receiver, Sender};
 
 use objc2::Message;
@@ -12,6 +13,19 @@ pub(super) struct Answer<T>(Sender<Result<T, String>>);
 /// The end that waits for it.
 #[derive(Debug)]
 pub(super) struct Told<T>(Receiver<Result<T, String>>);
+
+/// An object that another thread may use after this one.
+pub(super) struct Shared<T: ?Sized>(pub(super) Retained<T>);
+
+impl<T: ?Sized> fmt::Debug for Shared<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "an object at {:p}", &*self.0)
+    }
+}
+
+// SAFETY: the objects kept in it are bound to no thread: models, plans, arrays, results and options may be
+// used from any, by one at a time, and there is one owner of this at a time.
+unsafe impl<T: ?Sized> Send for Shared<T> {}
 
 impl<T: Send> Answer<T> {
     pub(super) fn new() -> (Answer<T>, Told<T>) {

@@ -10,7 +10,7 @@ use baton_coreml::{Error, Result};
 use block2::RcBlock;
 use half::f16;
 use objc2::AnyThread;
-use objc2::rc::Retained;
+use objc2::rc::{Retained, autoreleasepool};
 use objc2_core_foundation::{CFDictionary, CFRetained, CFString};
 use objc2_core_ml::{MLMultiArray, MLMultiArrayDataType};
 use objc2_core_video::{
@@ -134,8 +134,10 @@ pub(super) fn access<E: Element, R>(
         let elements = unsafe { std::slice::from_raw_parts_mut(base.cast::<E>().as_ptr(), len) };
         result.set(Some(Layout::new(&shape, &strides, len).map(|layout| work(elements, &layout))));
     };
-    // SAFETY: Core ML calls the block before it returns, and does not keep it.
-    unsafe { array.getMutableBytesWithHandler(&RcBlock::new(each)) };
+    autoreleasepool(|_| {
+        // SAFETY: Core ML calls the block before it returns, and does not keep it.
+        unsafe { array.getMutableBytesWithHandler(&RcBlock::new(each)) };
+    });
     result.take().unwrap_or_else(|| {
         Err(failed("show an array".into(), "it did not call the block that was given".into()))
     })

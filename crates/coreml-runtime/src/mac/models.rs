@@ -1,7 +1,6 @@
 //! Functions that are loaded when they are first called, and their calls.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::path::Path;
 
 use baton_coreml::interpret::{Tensor, Values};
@@ -23,7 +22,7 @@ use objc2_core_ml::{
 };
 use objc2_foundation::{NSDictionary, NSError, NSString};
 
-use super::answer::{Answer, Told, outcome};
+use super::answer::{Answer, Shared, Told, outcome};
 use super::{array, configuration, failed, file_url, told};
 
 /// The functions of compiled packages.
@@ -37,19 +36,6 @@ pub(super) struct Models {
     bound: HashMap<Key, Bound>,
     running: Slots<Running>,
 }
-
-/// An object that another thread may use after this one.
-struct Shared<T: ?Sized>(Retained<T>);
-
-impl<T: ?Sized> fmt::Debug for Shared<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "an object at {:p}", &*self.0)
-    }
-}
-
-// SAFETY: the objects kept in it are bound to no thread: models, arrays, dictionaries and options may be
-// used from any, by one at a time, as the owner of this does who is one thread's at a time.
-unsafe impl<T: ?Sized> Send for Shared<T> {}
 
 #[derive(Debug)]
 struct Array {

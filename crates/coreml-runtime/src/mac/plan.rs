@@ -15,7 +15,7 @@ use objc2_core_ml::{
 };
 use objc2_foundation::{NSError, NSString};
 
-use super::answer::{Answer, outcome};
+use super::answer::{Answer, Shared, outcome};
 use super::{configuration, failed, file_url};
 
 /// The place of each operation.
@@ -46,7 +46,7 @@ fn load(compiled: &Path, setup: &Setup) -> std::result::Result<Retained<MLComput
     let (answer, told) = Answer::new();
     let handler = RcBlock::new(move |plan: *mut MLComputePlan, error: *mut NSError| {
         // SAFETY: Core ML hands over a valid object or nil in each place.
-        answer.tell(unsafe { outcome(plan, error) });
+        answer.tell(unsafe { outcome(plan, error) }.map(Shared));
     });
     // SAFETY: valid objects, and a block that owns all that it uses.
     unsafe {
@@ -56,7 +56,7 @@ fn load(compiled: &Path, setup: &Setup) -> std::result::Result<Retained<MLComput
             &handler,
         );
     }
-    told.wait()
+    told.wait().map(|Shared(plan)| plan)
 }
 
 fn of_operation(plan: &MLComputePlan, operation: &MLModelStructureProgramOperation) -> Placement {

@@ -45,12 +45,12 @@ impl PackageExecutor {
         let name = prefill_name(columns, history);
         let places = Host::places(past, columns, history);
         self.set_inputs(&name, tokens, past, columns, &places)?;
-        self.begin_history(history);
+        let known = self.begin_history(seq, past, history);
         let positions = past..past + tokens.len();
         let mut hidden = None;
         let mut made: Option<usize> = None;
         for chunk in 0..self.chunks.len() {
-            self.copy_history(seq, &name, chunk, past)?;
+            self.copy_history(seq, &name, chunk, known..past)?;
             let (job, output) = self.start(&name, chunk, None)?;
             // While this chunk computes, what the one before has made is kept.
             let kept = made.map_or(Ok(()), |made| self.keep(seq, &name, made, &positions));
@@ -153,27 +153,39 @@ impl PackageExecutor {
         Ok((self.runtime.start(&[call])?, hidden))
     }
 
-    /// Gives the arrays for other histories back: their memory is as large as the cache.
-    fn begin_history(&mut self, history: usize) {
-        if history == 0 || self.past.1 == history {
-            return;
+    /// Gives the arrays for other histories back, whose memory is as large as the cache, and says how many of
+    /// a sequence's first `past` positions those for this one hold already.
+    fn begin_history(&mut self, seq: SeqId, past: usize, history: usize) -> usize {
+        if history == 0 {
+            return past;
         }
-        self.past = (Default::default(), history);
-        let unwanted = self.arrays.drain(|slot| slot.is_past());
-        unwanted.into_iter().for_each(|array| self.runtime.release(array));
+        if self.past.1 != history {
+            self.past = (Default::default(), history);
+            let unwanted = self.arrays.drain(|slot| slot.is_past());
+            unwanted.into_iter().for_each(|array| self.runtime.release(array));
+        }
+        let known = self.past.0.has(seq).min(past);
+        // From now on nothing of another sequence is sure to be there.
+        self.past.0.holds(seq, known);
+        known
     }
 
-    /// Copies what a chunk's function lacks of the first `past` positions.
-    fn copy_history(&mut self, seq: SeqId, name: &str, chunk: usize, past: usize) -> Result<()> {
+    /// Copies positions of the cache to the inputs of a chunk's function.
+    fn copy_history(
+        &mut self,
+        seq: SeqId,
+        name: &str,
+        chunk: usize,
+        positions: Range<usize>,
+    ) -> Result<()> {
         let layers = self.chunks[chunk].1.clone();
-        let known = self.past.0.has(seq).min(past);
         for (which, input) in PAST.into_iter().enumerate() {
             let inputs = &self.bindings[name][chunk].inputs;
             let Some((_, slot)) = inputs.iter().find(|(name, _)| name == input) else { continue };
             let grid = self.pages.grid(&slot.ty.shape, layers.len()).ok_or_else(other_model)?;
             let slot = slot.clone();
             let place = Place::Array(self.array(&slot)?);
-            let mut rows = self.pages.rows(seq, which, &layers, known..past, grid);
+            let mut rows = self.pages.rows(seq, which, &layers, positions.clone(), grid);
             self.runtime.set_rows(place, &mut rows)?;
         }
         Ok(())

@@ -4,7 +4,7 @@ use std::io::{Seek, Write};
 
 use baton_graph::{Attention, Scope};
 
-use super::function::{CACHES, FunctionLowering, Kind, PAST, POSITION};
+use super::function::{FunctionLowering, Kind};
 use super::{Anatomy, unsupported};
 use crate::Result;
 use crate::mil::{Arg, Value, Var};
@@ -87,7 +87,7 @@ impl<W: Write + Seek> FunctionLowering<'_, '_, '_, W> {
                 if history == 0 {
                     return Ok(new.clone());
                 }
-                let past = self.inputs[PAST[which]].clone();
+                let past = self.inputs[["past_keys", "past_values"][which]].clone();
                 let (begin, end) = ([layer, 0, 0, 0], [layer + 1, heads, history, width]);
                 let past = self.slice(&format!("{name}_past"), &past, &begin, &end)?;
                 self.concat(name, &[past, new.clone()], 2)
@@ -100,9 +100,9 @@ impl<W: Write + Seek> FunctionLowering<'_, '_, '_, W> {
     /// Writes a token's keys or values to their place in the state, and reads those of the layer.
     fn through_state(&mut self, name: &str, which: usize, layer: usize, new: &Var) -> Result<Var> {
         let [_, heads, _, width] = <[usize; 4]>::try_from(new.shape()).expect("4 dimensions");
-        let state = self.inputs[CACHES[which]].clone();
+        let state = self.inputs[["key_cache", "value_cache"][which]].clone();
         let places = state.shape()[2];
-        let position = self.inputs[POSITION].clone();
+        let position = self.inputs["position"].clone();
         let one = Value::ints(&[1]);
         let next = match self.inputs.get(NEXT) {
             Some(next) => next.clone(),

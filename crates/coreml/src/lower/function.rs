@@ -12,14 +12,6 @@ use crate::mil::{Arg, DataType, Function, FunctionBuilder, TensorType, Value, Va
 
 /// The input of a chunk that goes on with what an earlier one has come to.
 pub(crate) const INCOMING: &str = "incoming";
-/// The inputs and outputs that hold keys and values, in this order.
-pub(crate) const PAST: [&str; 2] = ["past_keys", "past_values"];
-pub(crate) const NEW: [&str; 2] = ["keys", "values"];
-/// The states of the decode function, and the input that says which place is the new token's.
-pub(crate) const CACHES: [&str; 2] = ["key_cache", "value_cache"];
-pub(crate) const POSITION: &str = "position";
-/// The output of all functions of layers, and the input of the head.
-pub(crate) const HIDDEN_STATE: &str = "hidden";
 
 /// Which function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,7 +89,7 @@ impl<'a, 'e, 'b, W: Write + Seek> FunctionLowering<'a, 'e, 'b, W> {
 
     fn head(mut self) -> Result<Function> {
         let (hidden, columns) = (self.anatomy.hidden, self.columns());
-        let x = self.input(HIDDEN_STATE, &[1, hidden, 1, columns]);
+        let x = self.input("hidden", &[1, hidden, 1, columns]);
         let factor = self.residual_factor();
         self.values.insert(self.anatomy.cut, Lowered { pieces: vec![x], factor });
         for &i in &self.anatomy.head {
@@ -123,10 +115,10 @@ impl<'a, 'e, 'b, W: Write + Seek> FunctionLowering<'a, 'e, 'b, W> {
         }
         let hidden = self.whole(self.part.leaves)?;
         let wanted = self.residual_factor() / hidden.factor;
-        let hidden = self.times(HIDDEN_STATE, &hidden.pieces[0], wanted)?;
-        let mut outputs = vec![self.named(HIDDEN_STATE, &hidden)?];
+        let hidden = self.times("hidden", &hidden.pieces[0], wanted)?;
+        let mut outputs = vec![self.named("hidden", &hidden)?];
         if let Kind::Prefill { .. } = self.kind {
-            for (i, name) in NEW.into_iter().enumerate() {
+            for (name, i) in [("keys", 0), ("values", 1)] {
                 let layers: Vec<Var> = self.cached[i].values().cloned().collect();
                 outputs.extend(match &layers[..] {
                     [] => None,
@@ -179,16 +171,16 @@ impl<'a, 'e, 'b, W: Write + Seek> FunctionLowering<'a, 'e, 'b, W> {
         match self.kind {
             Kind::Prefill { history: 0, .. } | Kind::Head { .. } => {}
             Kind::Prefill { history, .. } => {
-                for name in PAST {
+                for name in ["past_keys", "past_values"] {
                     self.input(name, &[layers, heads, history, width]);
                 }
             }
             Kind::Decode { .. } => {
                 let position = TensorType::new(DataType::Int32, &[1]);
-                let position = self.b.input(POSITION, position);
-                self.inputs.insert(POSITION.into(), position);
+                let position = self.b.input("position", position);
+                self.inputs.insert("position".into(), position);
                 let ty = TensorType::new(DataType::Float16, &self.state_shape());
-                for name in CACHES {
+                for name in ["key_cache", "value_cache"] {
                     let state = self.b.state(name, ty.clone());
                     self.inputs.insert(name.into(), state);
                 }

@@ -78,10 +78,14 @@ impl FunctionReport {
                 op.measured = placement.unit;
             }
         }
-        let there = |placement: &&Placement| placement.unit == Some(MeasuredUnit::NeuralEngine);
-        let cost = |placement: &Placement| placement.cost.unwrap_or(0.0);
-        let total: f64 = placements.iter().map(cost).sum();
-        let on_engine: f64 = placements.iter().filter(there).map(cost).sum();
+        let (mut total, mut on_engine) = (0.0, 0.0);
+        for placement in placements {
+            let cost = placement.cost.unwrap_or(0.0);
+            total += cost;
+            if placement.unit == Some(MeasuredUnit::NeuralEngine) {
+                on_engine += cost;
+            }
+        }
         self.measured_share = (total > 0.0).then(|| on_engine / total);
     }
 
@@ -160,6 +164,22 @@ mod tests {
     }
 
     #[test]
+    fn pages_and_json_show_the_plan_beside_the_prediction() {
+        let planned =
+            placed(&[placement("tanh", "tanh", Gpu, 3.0), placement("exp", "e", Cpu, 1.0)]);
+        let report = Report { functions: vec![planned], warnings: Vec::new() };
+        let html = report.to_html("a model");
+        assert!(html.contains("<th>Core ML</th>") && html.contains("<td>GPU</td>"), "{html}");
+        assert!(html.contains("By Core ML's plan 0.0 % of its time is there"), "{html}");
+        let json = report.to_json();
+        let rows = json["functions"][0]["rows"].as_array().unwrap();
+        let units: Vec<_> = rows.iter().map(|row| row["measured"].as_str()).collect();
+        assert!(units.contains(&Some("GPU")) && units.contains(&Some("CPU")), "{units:?}");
+        assert!(units.contains(&None), "one of them is not known");
+        assert!(json["note"].as_str().unwrap().contains("where Core ML plans"));
+    }
+
+    #[test]
     fn without_a_plan_nothing_is_measured() {
         let mut report = Report { functions: vec![placed(&[])], warnings: Vec::new() };
         assert!(!report.functions[0].is_measured());
@@ -167,5 +187,7 @@ mod tests {
         report.add_placements(&other);
         assert_eq!(units(&report.functions[0]), [None; 3]);
         assert_eq!(report.functions[0].measured_share, None);
+        assert!(!report.to_html("a model").contains("<th>Core ML</th>"));
+        assert!(report.note().contains("nothing was measured"));
     }
 }

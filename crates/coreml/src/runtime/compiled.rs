@@ -85,7 +85,10 @@ impl CompiledCache {
         source: &str,
         make: impl FnOnce(&Path) -> Result<()>,
     ) -> Result<PathBuf> {
-        self.entry(&name(&Sha256::digest(key)), PACKAGE, source, make)
+        self.entry(&name(&Sha256::digest(key)), PACKAGE, source, |place| {
+            tracing::warn!("a Core ML package is made of {source}; this is done once");
+            make(place)
+        })
     }
 
     fn entry(
