@@ -64,6 +64,9 @@ struct Running {
     told: Told<Shared<ProtocolObject<dyn MLFeatureProvider>>>,
     doing: String,
     outputs: Vec<(String, ArrayId)>,
+    /// All that it uses, which nobody else may until it has ended.
+    arrays: Vec<ArrayId>,
+    state: Option<StateId>,
 }
 
 impl Models {
@@ -94,8 +97,20 @@ impl Models {
         Ok(model)
     }
 
-    fn held(&self, array: ArrayId) -> Result<&MLMultiArray> {
-        Ok(&self.arrays.get(array.0)?.array.0)
+    /// An array that no call uses.
+    fn held(&self, array: ArrayId) -> Result<&Array> {
+        if self.running.values().any(|running| running.arrays.contains(&array)) {
+            return Err(failed("use an array".into(), "a call has not ended that uses it".into()));
+        }
+        self.arrays.get(array.0)
+    }
+
+    /// A state that no call uses.
+    fn held_state(&self, state: StateId) -> Result<&MLState> {
+        if self.running.values().any(|running| running.state == Some(state)) {
+            return Err(failed("use a state".into(), "a call has not ended that uses it".into()));
+        }
+        Ok(self.states.get(state.0)?)
     }
 
     /// The arrays of a call as Core ML takes them.
@@ -117,8 +132,9 @@ impl Models {
         };
         let (mut values, mut backings) = (Vec::new(), Vec::new());
         for &(_, id) in &call.inputs {
+            let array = &self.arrays.get(id.0)?.array.0;
             // SAFETY: the array is a valid object.
-            let value = unsafe { MLFeatureValue::featureValueWithMultiArray(self.held(id)?) };
+            let value = unsafe { MLFeatureValue::featureValueWithMultiArray(array) };
             values.push(value.into());
         }
         for &(_, id) in &call.outputs {
@@ -144,7 +160,10 @@ impl Models {
     fn begin(&mut self, call: &Call<'_>) -> Result<Running> {
         let model = self.model(call.package, call.function)?;
         let (inputs, options) = self.bind(call)?;
-        let state = call.state.map(|state| self.states.get(state.0)).transpose()?;
+        let all = call.inputs.iter().chain(&call.outputs);
+        let arrays: Vec<ArrayId> = all.map(|(_, array)| *array).collect();
+        arrays.iter().try_for_each(|&array| self.held(array).map(drop))?;
+        let state = call.state.map(|state| self.held_state(state)).transpose()?;
         let (answer, told) = Answer::new();
         let handler = RcBlock::new(
             move |results: *mut ProtocolObject<dyn MLFeatureProvider>, error: *mut NSError| {
@@ -153,8 +172,8 @@ impl Models {
             },
         );
         let inputs = ProtocolObject::from_ref(&*inputs);
-        // SAFETY: the arrays that are bound live as long as the call, since whoever begins it waits for it
-        // and Core ML holds them; nobody else uses them meanwhile. The block owns all that it uses.
+        // SAFETY: Core ML holds all that is bound until the call ends, and until then nobody else gets at its
+        // arrays and its state: see `held`. The block owns all that it uses.
         unsafe {
             match state {
                 Some(state) => model.predictionFromFeatures_usingState_options_completionHandler(
@@ -165,15 +184,16 @@ impl Models {
             }
         }
         let outputs = call.outputs.iter().map(|(name, id)| ((*name).to_owned(), *id)).collect();
-        Ok(Running { told, doing: format!("run {:?}", call.function), outputs })
+        let doing = format!("run {:?}", call.function);
+        Ok(Running { told, doing, outputs, arrays, state: call.state })
     }
 
     fn end(&self, running: Running) -> Result<()> {
-        let Running { told, doing, outputs } = running;
+        let Running { told, doing, outputs, .. } = running;
         let Shared(results): Shared<_> =
             told.wait().map_err(|problem| failed(doing.clone(), problem))?;
         for (name, id) in outputs {
-            let expected = self.held(id)?;
+            let expected: &MLMultiArray = &self.held(id)?.array.0;
             let found = output(&results, &name)
                 .ok_or_else(|| failed(doing.clone(), format!("it has no output {name:?}")))?;
             // Where Core ML could not use the array that it was given, it has made another.
@@ -192,9 +212,9 @@ impl Models {
         work: impl FnOnce(&mut [f16], &Layout) -> Result<R>,
     ) -> Result<R> {
         match place {
-            Place::Array(id) => array::access(self.held(id)?, work)?,
+            Place::Array(id) => array::access(&self.held(id)?.array.0, work)?,
             Place::State(state, name) => {
-                let state = self.states.get(state.0)?;
+                let state = self.held_state(state)?;
                 let work = std::cell::Cell::new(Some(work));
                 let result = std::cell::Cell::new(None);
                 let each = |array: std::ptr::NonNull<MLMultiArray>| {
@@ -204,7 +224,7 @@ impl Models {
                     result.set(Some(array::access(array, work).and_then(|result| result)));
                 };
                 // SAFETY: Core ML calls the block before it returns, and does not keep it; no call that
-                // uses the state is under way, since those are waited for.
+                // uses the state is under way.
                 unsafe {
                     let name = NSString::from_str(name);
                     state.getMultiArrayForStateNamed_handler(&name, &RcBlock::new(each));
@@ -283,7 +303,7 @@ impl Runtime for Models {
     }
 
     fn set(&mut self, array: ArrayId, tensor: Tensor) -> Result<()> {
-        let Array { ty, array } = self.arrays.get(array.0)?;
+        let Array { ty, array } = self.held(array)?;
         if tensor.shape() != ty.shape {
             let problem = format!("a tensor {:?} is set where a {ty} is", tensor.shape());
             return Err(failed("set an array".into(), problem));
@@ -312,7 +332,7 @@ impl Runtime for Models {
     }
 
     fn get(&self, array: ArrayId) -> Result<Tensor> {
-        let Array { ty, array } = self.arrays.get(array.0)?;
+        let Array { ty, array } = self.held(array)?;
         match ty.dtype {
             DataType::Int32 => array::access::<i32, _>(&array.0, |elements, layout| {
                 let mut values = vec![0; layout.rows() * layout.width()];

@@ -40,6 +40,11 @@ impl<T> Slots<T> {
         self.held.get_mut(&id).ok_or_else(gone)
     }
 
+    /// All that are there.
+    pub fn values(&self) -> impl Iterator<Item = &T> {
+        self.held.values()
+    }
+
     /// Takes a thing out.
     pub fn remove(&mut self, id: usize) -> Option<T> {
         self.held.remove(&id)
@@ -62,5 +67,6 @@ mod tests {
         assert!(slots.get(0).is_err() && slots.get_mut(0).is_err());
         assert_eq!(slots.add("c"), 0);
         assert_eq!(*slots.get(0).unwrap(), "c");
+        assert_eq!(slots.values().collect::<Vec<_>>(), [&"c", &"b"]);
     }
 }
