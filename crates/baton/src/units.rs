@@ -10,7 +10,7 @@ use baton_engine::{Key, LoadOptions, Profiles, RemoteUnit, Timeline, UnitChoice,
 use baton_hub::Store;
 
 use crate::bench::machine::Machine;
-use crate::failure::hinted;
+use crate::failure::{hinted, usage};
 
 /// The part of a command line that is about units.
 #[derive(Debug, clap::Args)]
@@ -22,6 +22,10 @@ pub struct Units {
     /// Unit that writes answers: cpu, gpu, coreml, or auto for the best one
     #[arg(long, value_name = "UNIT", default_value = "auto", value_parser = here)]
     decode: Named,
+    /// Run the packages in this folder, which `baton compile` made of the model, on the unit coreml, instead
+    /// of making some in memory
+    #[arg(long, value_name = "DIR")]
+    packages: Option<PathBuf>,
     /// Fewest new tokens of a prompt that one unit reads for the other (default: as many as pay)
     #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..))]
     crossover: Option<u32>,
@@ -61,6 +65,11 @@ impl Units {
         options: LoadOptions,
     ) -> anyhow::Result<(LoadOptions, Option<Trace>)> {
         let (prefill, decode) = (self.prefill.unit(), self.decode.unit());
+        if self.packages.is_some() && ![prefill, decode].contains(&Some(UnitKind::CoreMl)) {
+            return Err(usage(
+                "--packages is for the unit coreml: name it with --prefill or --decode",
+            ));
+        }
         // Looking at the machine takes time, and with one unit there is nothing to choose.
         let alone = prefill.is_none() && decode.is_none() && UnitKind::available().len() == 1;
         let choice = UnitChoice {
@@ -79,7 +88,8 @@ impl Units {
         };
         let trace = self.trace.clone().map(Trace::begin).transpose()?;
         let timeline = trace.as_ref().map(|trace| Arc::clone(&trace.timeline));
-        Ok((LoadOptions { choice: Some(choice), remote, timeline, ..options }, trace))
+        let packages = self.packages.clone();
+        Ok((LoadOptions { choice: Some(choice), remote, packages, timeline, ..options }, trace))
     }
 }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use baton_coreml::lower::{
-    Energies, Form, Forms, Integer, Lowering, MilLowering, Palette, mixed_palettes,
+    Energies, Form, Forms, Integer, Lowering, MilLowering, Palette, Sample, mixed_palettes,
 };
 use baton_coreml::{Calibration, PackageWriter, calibrate, measure};
 use baton_cpu::{Isa, Pool, physical_cores};
@@ -39,6 +39,7 @@ fn main() -> Outcome<()> {
     let start = Instant::now();
     let half = tokens.len() / 2;
     let Calibration { ranges, energies, logits } = calibrate(&graph, &weights, &tokens, half)?;
+    let sample = Sample { tokens: &tokens[..half], logits: &logits };
     println!("calibrated in {:.1} s", start.elapsed().as_secs_f64());
     println!("| form | weights | written in | KL | same likeliest token | perplexity |");
     println!("|---|---|---|---|---|---|");
@@ -49,7 +50,7 @@ fn main() -> Outcome<()> {
             Some(name) => (name, Energies::new()),
             None => (text.as_str(), energies.clone()),
         };
-        let forms = forms_of(name, &graph, &weights, &energies)?;
+        let forms = forms_of(name, &graph, &weights, &energies, sample)?;
         let prefill = vec![(64, 0), (64, TOKENS)];
         let ranges = ranges.clone();
         let lowering = MilLowering { prefill, ranges, energies, forms, ..MilLowering::default() };
@@ -73,9 +74,15 @@ fn main() -> Outcome<()> {
     Ok(())
 }
 
-fn forms_of(name: &str, graph: &Graph, weights: &Weights, energies: &Energies) -> Outcome<Forms> {
+fn forms_of(
+    name: &str,
+    graph: &Graph,
+    weights: &Weights,
+    energies: &Energies,
+    sample: Sample<'_>,
+) -> Outcome<Forms> {
     if let Ok(average) = name.parse() {
-        return Ok(mixed_palettes(graph, weights, energies, average, 16)?);
+        return Ok(mixed_palettes(graph, weights, energies, average, 16, sample)?);
     }
     if name == "fp16" {
         return Ok(Form::Half.into());

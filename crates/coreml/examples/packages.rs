@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use baton_coreml::interpret::{Interpreter, Precision, States, Tensor, Values};
-use baton_coreml::lower::{Chunks, Form, Integer, Lowering, MilLowering, Palette};
+use baton_coreml::lower::{
+    Chunks, Form, Integer, Lowering, MilLowering, PALETTE_BITS, Palette, Sample, mixed_palettes,
+};
 use baton_coreml::mil::{DataType, Function};
 use baton_coreml::passes::{Draft, Options, PASSES};
 use baton_coreml::testing::example;
@@ -22,7 +24,8 @@ use serde_json::{Map, Value as Json, json};
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
 /// Checkpoints whose architectures differ most.
-const MODELS: [&str; 6] = ["llama", "qwen2", "qwen3", "gemma2", "gemma3", "phi3"];
+const MODELS: [&str; 8] =
+    ["llama", "qwen2", "qwen3", "gemma2", "gemma3", "phi3", "qwen3-moe", "gpt-oss-bf16"];
 const CONTEXT: usize = 24;
 
 fn main() -> Outcome<()> {
@@ -34,15 +37,18 @@ fn main() -> Outcome<()> {
     writer.finish(&model)?;
     write_runs(&path, &pool)?;
     // Weights in half precision, and quantized in a few ways.
-    let palettes = [(8, 0), (4, 4), (6, 16), (3, 8), (2, 4), (1, 1)];
+    let palettes = PALETTE_BITS.into_iter().flat_map(|bits| [(bits, 0), (bits, 8)]);
     let palettes = palettes.map(|(bits, group)| Form::Palette(Palette { bits, group }));
     let integers = [(8, 0), (4, 0), (4, 32), (8, 16)];
     let integers = integers.map(|(bits, block)| Form::Integer(Integer { bits, block }));
-    let quantized = palettes.into_iter().chain(integers).map(|form| ("llama", form));
+    let quantized = palettes.chain(integers).map(|form| ("llama", form));
     // A file whose own blocks are taken over.
     let own = Form::Integer(Integer { bits: 4, block: 32 });
     let plain = MODELS.map(|name| (name, Form::Half)).into_iter();
-    for (name, form) in plain.chain(quantized).chain([("llama-mlx", own)]) {
+    let forms = plain.chain(quantized).chain([("llama-mlx", own)]);
+    let forms = forms.map(|(name, form)| (name, Some(form)));
+    // One has matrices in different forms.
+    for (name, form) in forms.chain([("llama", None)]) {
         let golden =
             goldens().into_iter().find(|golden| golden.name.starts_with(&format!("{name},")));
         let golden = golden.ok_or("no such checkpoint")?;
@@ -50,11 +56,19 @@ fn main() -> Outcome<()> {
         let (graph, weights) = model.build(&BuildOptions { context: CONTEXT })?;
         let sample = &golden.ids[..golden.ids.len().min(CONTEXT)];
         let seen = calibrate(&graph, &weights, sample, sample.len())?;
+        let said = form.map_or("mixed".to_owned(), |form| form.to_string());
+        let forms = match form {
+            Some(form) => form.into(),
+            None => {
+                let sample = Sample { tokens: sample, logits: &seen.logits };
+                mixed_palettes(&graph, &weights, &seen.energies, 4.5, 8, sample)?
+            }
+        };
         let lowering = MilLowering {
             prefill: vec![(8, 0), (8, 16), (1, 16)],
             decode: Some(CONTEXT),
             head_piece: 100,
-            forms: form.into(),
+            forms,
             ranges: seen.ranges,
             energies: seen.energies,
             ..MilLowering::default()
@@ -62,7 +76,7 @@ fn main() -> Outcome<()> {
         // One is cut into its layers and a head.
         let chunks = if name == "gemma3" { Chunks::Count(2) } else { Chunks::Whole };
         for (i, part) in lowering.parts(&graph, chunks)?.iter().enumerate() {
-            let path = folder.join(format!("{name}-{form}-{i}.mlpackage"));
+            let path = folder.join(format!("{name}-{said}-{i}.mlpackage"));
             let mut writer = PackageWriter::create(&path)?;
             let model = lowering.lower_part(&graph, &weights, part, &mut writer.weights)?;
             writer.finish(&model)?;

@@ -18,6 +18,14 @@ pub enum Error {
         /// What the operating system said.
         source: std::io::Error,
     },
+    /// A folder that a model was compiled into cannot be used.
+    #[error("{path}: {problem}")]
+    Folder {
+        /// The file or the folder that is at fault.
+        path: PathBuf,
+        /// What is wrong with it, and what to do.
+        problem: String,
+    },
     /// Writing failed.
     #[error("cannot write weights: {0}")]
     Write(#[from] std::io::Error),

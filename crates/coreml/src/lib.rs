@@ -8,6 +8,7 @@
 //! - [`report`]: says where a package's operations would run, by rules that others have found.
 //! - [`interpret`]: runs a package's functions on the CPU.
 //! - [`lower`]: makes functions of a model's graph; [`calibrate`] finds what keeps it in half precision.
+//! - [`Folder`], [`FolderUnit`]: the packages that a model was compiled into, found again and run.
 //! - [`CoreMl`], [`PackageExecutor`]: the compute unit that both make together; [`compare`]: how good it is.
 //! - [`runtime`]: what an executor's functions are run by.
 //!
@@ -19,6 +20,7 @@ mod blob;
 mod calibrate;
 mod error;
 mod executor;
+mod folder;
 mod host;
 pub mod interpret;
 pub mod lower;
@@ -38,6 +40,7 @@ pub use blob::{BlobWriter, Blobs, WEIGHT_FILE, in_memory};
 pub use calibrate::{Calibration, calibrate};
 pub use error::{Error, Problem, Result};
 pub use executor::PackageExecutor;
+pub use folder::{FOLDER_FILE, FOLDER_FORMAT, Folder, FolderUnit, describe_files};
 pub use model::{Array, ArrayType, Feature, FeatureKind, FunctionDescription, Metadata, Model};
 pub use package::{Draft, Package, PackageWriter};
 pub use quality::{Quality, compare, measure};

@@ -11,6 +11,7 @@
 //! parts       a model cut into several packages
 //! function    one function: its inputs, the graph's nodes in order, its outputs
 //! nodes       each operation of a graph in operations of MIL
+//! mixture     mixtures of experts
 //! attention   attention over past and new tokens, or over a state
 //! ```
 //!
@@ -26,6 +27,7 @@ mod function;
 mod integers;
 mod means;
 mod mixed;
+mod mixture;
 mod nodes;
 mod palette;
 mod parts;
@@ -44,7 +46,7 @@ pub use self::forms::{Form, Forms};
 pub(crate) use self::function::INCOMING;
 use self::function::{FunctionLowering, Kind};
 pub use self::integers::{INTEGER_BITS, Integer};
-pub use self::mixed::mixed_palettes;
+pub use self::mixed::{Sample, mixed_palettes};
 pub use self::palette::{PALETTE_BITS, Palette};
 pub use self::parts::{Chunks, Part};
 use self::weights::Emitter;

@@ -110,7 +110,7 @@ fn weight_path(model: &Model, home: &Path) -> Result<Option<PathBuf>> {
 }
 
 /// The path, if it leads nowhere but into the folder that it starts from.
-fn inside(path: &str) -> Option<&Path> {
+pub(crate) fn inside(path: &str) -> Option<&Path> {
     let path = Path::new(path);
     let plain = path.components().all(|part| matches!(part, Component::Normal(_)));
     (plain && path.components().next().is_some()).then_some(path)

@@ -124,7 +124,7 @@ pub static PASSES: [Pass; 12] = [
     },
     Pass {
         name: "split_chunks",
-        about: "cuts functions with too many weights into several, in a package each (--chunk-mb)",
+        about: "cuts functions with too many weights into several, in a package each (--chunk-size)",
         default: true,
         run: Run::Apart(chunks::run),
     },

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use baton_coreml::lower::{
-    Form, Forms, Integer, Lowering, MilLowering, Palette, Ranges, WEIGHTS_NOTE, mixed_palettes,
+    Form, Forms, Integer, Lowering, MilLowering, Palette, Ranges, Sample, WEIGHTS_NOTE,
+    mixed_palettes,
 };
 use baton_coreml::{Blobs, Calibration, Package, Quality, calibrate, in_memory, measure};
 use baton_cpu::{Isa, Pool};
@@ -75,7 +76,8 @@ fn more_bits_and_smaller_groups_come_nearer_to_the_model() {
 fn an_average_of_bits_is_better_than_the_next_lower_size() {
     let model = Model::of(|graph| random_weights(graph, 3));
     let energies = &model.seen.energies;
-    let mixed = mixed_palettes(&model.graph, &model.weights, energies, 5.0, 8).unwrap();
+    let sample = Sample { tokens: &model.tokens[..20], logits: &model.seen.logits };
+    let mixed = mixed_palettes(&model.graph, &model.weights, energies, 5.0, 8, sample).unwrap();
     let used: Vec<u8> = mixed.by_name.values().map(Form::bits).collect();
     assert!(used.iter().any(|bits| *bits != used[0]), "{used:?}");
     let divergence =

@@ -242,6 +242,19 @@ fn damaged_packages_are_errors_and_never_panics() {
 }
 
 #[test]
+fn what_fuzzing_begins_with_is_survived() {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus/mlpackage");
+    let mut sound = 0;
+    for entry in std::fs::read_dir(corpus).unwrap() {
+        let bytes = std::fs::read(entry.unwrap().path()).unwrap();
+        let (length, rest) = bytes.split_first_chunk().unwrap();
+        let (model, weights) = rest.split_at(u32::from_le_bytes(*length) as usize);
+        sound += usize::from(survive(model, weights).is_some());
+    }
+    assert!(sound > 0);
+}
+
+#[test]
 fn manifests_that_lead_elsewhere_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x.mlpackage");

@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
+use baton_coreml::Folder;
 use baton_coreml::runtime::CompiledCache;
 use baton_cpu::PackedCache;
-use baton_graph::{Executor, Graph, KvType, Limits};
+use baton_graph::{ExecError, Executor, Graph, KvType, Limits};
 use baton_models::{BuildOptions, Model, ModelConfig};
 use baton_weights::Weights;
 
@@ -40,6 +41,8 @@ pub struct LoadOptions {
     pub relay: RelayOptions,
     /// Decides `unit`, `prefill` and `relay` for each model, in the place of what they say.
     pub choice: Option<UnitChoice>,
+    /// The folder of packages that the unit `coreml` runs instead of making some of the model.
+    pub packages: Option<PathBuf>,
     /// Takes note of what runs where and when.
     pub timeline: Option<Arc<Timeline>>,
     /// Most tokens of a prompt and its answer together. By default what the model was trained for,
@@ -77,6 +80,7 @@ impl Default for LoadOptions {
             remote: None,
             relay: RelayOptions::default(),
             choice: None,
+            packages: None,
             timeline: None,
             context: None,
             kv_tokens: None,
@@ -96,11 +100,35 @@ impl Default for LoadOptions {
 impl LoadOptions {
     /// With the units decided, and the reasons.
     fn decided(&self, model: &Model) -> Result<(LoadOptions, Vec<String>)> {
+        if let Some(folder) = model.packages() {
+            return self.by_packages(folder);
+        }
         let Some(choice) = &self.choice else { return Ok((self.clone(), Vec::new())) };
         let Chosen { prefill, decode, relay, why } = choice.choose(model, self)?;
         why.iter().for_each(|line| tracing::debug!("{line}"));
         let (unit, prefill, choice) = (decode, Some(prefill), None);
         Ok((LoadOptions { unit, prefill, relay, choice, ..self.clone() }, why))
+    }
+
+    /// With the units of a model that is there as packages alone.
+    fn by_packages(&self, folder: &Path) -> Result<(LoadOptions, Vec<String>)> {
+        let named = match &self.choice {
+            Some(choice) => [choice.prefill, choice.decode],
+            None => [self.prefill, Some(self.unit).filter(|unit| *unit != UnitKind::default())],
+        };
+        let other = named.into_iter().flatten().find(|unit| *unit != UnitKind::CoreMl);
+        if let Some(unit) = other {
+            let problem = format!(
+                "{} holds packages alone, which the unit coreml runs; name the model that they were \
+                 made of, and this folder as --packages",
+                folder.display()
+            );
+            return Err(Error::NoUnit { name: unit.to_string(), problem });
+        }
+        let why = vec!["prompts and answers on coreml: the model is there as packages".to_owned()];
+        let (unit, prefill, choice) = (UnitKind::CoreMl, None, None);
+        let packages = Some(folder.to_owned());
+        Ok((LoadOptions { unit, prefill, choice, packages, ..self.clone() }, why))
     }
 
     /// The unit of this machine for prompts, if it is another than that for answers.
@@ -212,6 +240,7 @@ fn draft_options(draft: &Model, options: &LoadOptions, context: usize) -> LoadOp
         conversations,
         prefill: None,
         remote: None,
+        packages: None,
         ..options.clone()
     }
 }
@@ -234,7 +263,15 @@ fn whole_plan(
 fn limits(config: &ModelConfig, options: &LoadOptions) -> Result<Limits> {
     let context = match options.context {
         Some(context) => context,
-        None => default_context(config, options.kv_type, available_memory()),
+        None => {
+            let context = default_context(config, options.kv_type, available_memory());
+            match &options.packages {
+                Some(folder) => {
+                    context.min(Folder::open(folder).map_err(ExecError::from)?.context())
+                }
+                None => context,
+            }
+        }
     };
     if config.embedding.is_some() {
         return embedder::limits(config, options, context);

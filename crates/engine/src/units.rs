@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
-use baton_coreml::CoreMl;
+use baton_coreml::{CoreMl, FolderUnit};
 use baton_cpu::{Cpu, CpuOptions, Isa, Pool, physical_cores};
 use baton_gpu::{Found, Gpu, GpuError, GpuUnit, Options};
 use baton_graph::reference::Reference;
@@ -71,7 +71,7 @@ impl UnitKind {
             // Quantized weights in an order of its own.
             UnitKind::Cpu => (weights.quantized_bytes(), graph.kv_bytes_per_token(kv_type)),
             UnitKind::Gpu => (weights.stored_bytes(), halves),
-            UnitKind::CoreMl => (2 * computed_with(graph, weights), halves),
+            UnitKind::CoreMl => (computed_with(graph).saturating_mul(2), halves),
             // A cache of singles.
             UnitKind::Reference => (0, 2 * halves),
         };
@@ -113,11 +113,16 @@ impl UnitKind {
                     name: self.to_string(),
                     problem: error.to_string(),
                 })?;
-                let unit = CoreMl::new(Arc::new(pool));
-                Ok(Box::new(match device(platform(), options.compiled.clone())? {
-                    Some(device) => unit.on(device),
-                    None => unit,
-                }))
+                let pool = Arc::new(pool);
+                let device = device(platform(), options.compiled.clone())?;
+                Ok(match (&options.packages, device) {
+                    (Some(folder), Some(device)) => {
+                        Box::new(FolderUnit::new(folder, pool).on(device))
+                    }
+                    (Some(folder), None) => Box::new(FolderUnit::new(folder, pool)),
+                    (None, Some(device)) => Box::new(CoreMl::new(pool).on(device)),
+                    (None, None) => Box::new(CoreMl::new(pool)),
+                })
             }
             // It runs the graph as the architecture built it: passes are what it is to judge.
             UnitKind::Reference => Ok(Box::new(Reference)),
@@ -137,12 +142,12 @@ pub(crate) struct Holding {
 }
 
 /// Elements of all weights of a graph but tables of which rows are picked only.
-fn computed_with(graph: &Graph, weights: &Weights) -> usize {
+fn computed_with(graph: &Graph) -> usize {
     let operands = graph.nodes().iter().filter(|node| !matches!(node.op, Op::Embedding { .. }));
     let ids: HashSet<_> = operands.flat_map(|node| node.op.weights()).collect();
-    let names = ids.into_iter().map(|id| &graph.weights()[id.index()].name);
-    let found = names.filter_map(|name| weights.get(name).ok());
-    found.map(|weight| weight.shape().iter().product::<usize>()).sum()
+    let elements = |shape: &[usize]| shape.iter().fold(1usize, |n, &dim| n.saturating_mul(dim));
+    let each = ids.into_iter().map(|id| elements(&graph.weights()[id.index()].shape));
+    each.fold(0, usize::saturating_add)
 }
 
 /// The GPU that would be opened, which is looked for once.

@@ -31,7 +31,7 @@ pub use builder::GraphBuilder;
 pub use error::{ExecError, GraphError};
 pub use exec::{Batch, Executor, Limits, Readiness, Roof, Rows, SeqId, Span, Unit, Usage, Waker};
 pub use graph::{Graph, Node, StateSpec, Value, WeightSpec};
-pub use hex::hex;
+pub use hex::{from_hex, hex};
 pub use kv_block::KvBlock;
 pub use kv_type::{KvType, UnknownKvType};
 pub use logits::{Best, LogitRow, Logits};

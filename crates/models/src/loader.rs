@@ -7,6 +7,7 @@ use baton_weights::{Tensor, Weight, Weights};
 
 use crate::arch::Family;
 use crate::config::ModelConfig;
+use crate::files::{Files, Found};
 use crate::names::{self, Names, Slot};
 use crate::source::Source;
 use crate::{Error, Result};
@@ -14,23 +15,23 @@ use crate::{Error, Result};
 /// A graph under construction and the weights behind it.
 pub(crate) struct Loader<'a> {
     pub(crate) graph: GraphBuilder,
-    source: &'a Source,
+    files: Files<'a>,
     family: &'static Family,
     names: Names,
     weights: Weights,
     /// Tensors that had to be rearranged, by what the graph calls them.
-    prepared: HashMap<String, Tensor>,
+    prepared: HashMap<String, Found>,
     /// Names of the file's tensors that something has read.
     used: HashSet<String>,
 }
 
 impl<'a> Loader<'a> {
-    pub(crate) fn new(name: &str, source: &'a Source, family: &'static Family) -> Self {
+    pub(crate) fn new(name: &str, files: Files<'a>, family: &'static Family) -> Self {
         Loader {
             graph: GraphBuilder::new(name),
-            source,
+            files,
             family,
-            names: family.names(source),
+            names: family.names(files.source),
             weights: Weights::new(),
             prepared: HashMap::new(),
             used: HashSet::new(),
@@ -38,28 +39,38 @@ impl<'a> Loader<'a> {
     }
 
     pub(crate) fn source(&self) -> &'a Source {
-        self.source
+        self.files.source
     }
 
     /// Name in the file of a slot's tensor, if it is there.
     pub(crate) fn find(&self, slot: Slot, layer: usize, suffix: &str) -> Option<String> {
         let stem = self.names.stem(slot, layer)?;
-        let full = self.source.qualified(slot, &stem);
+        let full = self.files.source.qualified(slot, &stem);
         let named = full.iter().map(|stem| format!("{stem}.{suffix}"));
         // Parameters that are no matrix of a layer, such as sinks, have names without a suffix.
         let bare = full.iter().filter(|_| suffix == "weight").cloned();
-        named.chain(bare).find(|name| self.source.has(name))
+        named.chain(bare).find(|name| self.files.has(name))
     }
 
-    /// A tensor of the file; it counts as used.
+    /// A tensor of the file that is to be rearranged; it counts as used.
     pub(crate) fn take(&mut self, name: &str) -> Result<Tensor> {
         self.used.insert(name.to_owned());
-        self.source.tensor(name)
+        self.files.source.tensor(name)
+    }
+
+    /// As [`Loader::take`], for a tensor that is only passed on.
+    fn pass(&mut self, name: &str) -> Result<Found> {
+        self.used.insert(name.to_owned());
+        self.files.find(name)
     }
 
     /// Puts a tensor made from others in the place of one of the file.
     pub(crate) fn prepare(&mut self, slot: Slot, layer: usize, suffix: &str, tensor: Tensor) {
-        self.prepared.insert(format!("{}.{suffix}", names::canonical(slot, layer)), tensor);
+        self.put(slot, layer, suffix, Found::Here(tensor));
+    }
+
+    fn put(&mut self, slot: Slot, layer: usize, suffix: &str, found: Found) {
+        self.prepared.insert(format!("{}.{suffix}", names::canonical(slot, layer)), found);
     }
 
     /// The weight of a slot.
@@ -88,20 +99,23 @@ impl<'a> Loader<'a> {
         shape: &[usize],
     ) -> Result<Option<WeightId>> {
         let canonical = format!("{}.{suffix}", names::canonical(slot, layer));
-        let tensor = match self.prepared.remove(&canonical) {
-            Some(tensor) => tensor,
+        let found = match self.prepared.remove(&canonical) {
+            Some(found) => found,
             None => {
                 let Some(name) = self.find(slot, layer, suffix) else { return Ok(None) };
-                self.take(&name)?
+                self.pass(&name)?
             }
         };
-        check_shape(&tensor, shape)?;
-        Ok(Some(self.insert(&canonical, shape, Weight::One(tensor))))
+        check_shape(&found, shape)?;
+        if let Found::Here(tensor) = found {
+            self.weights.insert(&canonical, Weight::One(tensor));
+        }
+        Ok(Some(self.graph.weight(&canonical, shape)))
     }
 
     /// The rows of a slot's matrix, if the model has one there.
     pub(crate) fn rows(&self, slot: Slot, layer: usize) -> Option<usize> {
-        let shape = self.source.shape(&self.find(slot, layer, "weight")?)?;
+        let shape = self.files.shape(&self.find(slot, layer, "weight")?)?;
         shape.first().copied()
     }
 
@@ -112,21 +126,18 @@ impl<'a> Loader<'a> {
         shape: &[usize],
         tensor: Tensor,
     ) -> Result<WeightId> {
-        check_shape(&tensor, shape)?;
-        Ok(self.insert(canonical, shape, Weight::One(tensor)))
-    }
-
-    fn insert(&mut self, canonical: &str, shape: &[usize], weight: Weight) -> WeightId {
-        self.weights.insert(canonical, weight);
-        self.graph.weight(canonical, shape)
+        let found = Found::Here(tensor.clone());
+        check_shape(&found, shape)?;
+        self.weights.insert(canonical, Weight::One(tensor));
+        Ok(self.graph.weight(canonical, shape))
     }
 
     fn missing(&self, slot: Slot, layer: usize) -> Error {
         let stem = self.names.stem(slot, layer).unwrap_or_else(|| names::canonical(slot, layer));
-        let mut qualified = self.source.qualified(slot, &stem);
+        let mut qualified = self.files.source.qualified(slot, &stem);
         let name = format!("{}.weight", qualified.swap_remove(0));
         // The file may hold it in a form that is not read, and say which.
-        match self.source.tensor(&name) {
+        match self.files.find(&name) {
             Err(error) => error,
             Ok(_) => baton_weights::Error::MissingTensor { name }.into(),
         }
@@ -146,12 +157,12 @@ impl<'a> Loader<'a> {
             None => self.find(fused, layer, "weight"),
         };
         if let Some(name) = whole {
-            let whole = self.take(&name)?;
+            let whole = self.pass(&name)?;
             let rows: usize = slots.iter().map(|(_, rows)| rows).sum();
             check_shape(&whole, &[rows, cols])?;
             let mut start = 0;
             for (slot, rows) in slots {
-                self.prepare(slot, layer, "weight", whole.slice_rows(start..start + rows));
+                self.put(slot, layer, "weight", whole.slice_rows(start..start + rows));
                 start += rows;
             }
         }
@@ -222,19 +233,25 @@ impl<'a> Loader<'a> {
         let mut parts = Vec::new();
         for expert in 0..shape[0] {
             let stem = format!("layers.{layer}.mlp.experts.{expert}.{kind}");
-            let name = format!("{}.weight", self.source.qualified(slot, &stem).swap_remove(0));
-            if !self.source.has(&name) {
+            let name =
+                format!("{}.weight", self.files.source.qualified(slot, &stem).swap_remove(0));
+            if !self.files.has(&name) {
                 return Err(match expert {
                     0 => self.missing(slot, layer),
                     _ => baton_weights::Error::MissingTensor { name }.into(),
                 });
             }
-            let tensor = self.take(&name)?;
-            check_shape(&tensor, &shape[1..])?;
-            parts.push(tensor);
+            let found = self.pass(&name)?;
+            check_shape(&found, &shape[1..])?;
+            if let Found::Here(tensor) = found {
+                parts.push(tensor);
+            }
         }
         let canonical = format!("{}.weight", names::canonical(slot, layer));
-        Ok(self.insert(&canonical, &shape, Weight::Stack(parts)))
+        if parts.len() == shape[0] {
+            self.weights.insert(&canonical, Weight::Stack(parts));
+        }
+        Ok(self.graph.weight(&canonical, &shape))
     }
 
     /// The offsets of all experts of a layer.
@@ -254,7 +271,7 @@ impl<'a> Loader<'a> {
     /// A tensor of a layer that nothing has read means that the architecture here is not quite the
     /// model's: that is an error, for the answers would be wrong without a sign of it.
     pub(crate) fn finish(self, output: ValueId) -> Result<(baton_graph::Graph, Weights)> {
-        let mut tensors = self.source.layer_tensors().into_iter();
+        let mut tensors = self.files.layer_tensors().into_iter();
         let unused = tensors.find(|name| !self.used.contains(*name));
         if let Some(name) = unused {
             let architecture = self.family.name;
@@ -264,10 +281,10 @@ impl<'a> Loader<'a> {
     }
 }
 
-fn check_shape(tensor: &Tensor, expected: &[usize]) -> Result<()> {
-    if tensor.shape() == expected {
+fn check_shape(found: &Found, expected: &[usize]) -> Result<()> {
+    if found.shape() == expected {
         return Ok(());
     }
-    let (name, found) = (tensor.name().to_owned(), tensor.shape().to_vec());
+    let (name, found) = (found.name().to_owned(), found.shape().to_vec());
     Err(Error::TensorShape { name, found, expected: expected.to_vec() })
 }

@@ -3,17 +3,19 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use baton_graph::Graph;
+use baton_graph::{Graph, Op};
 use baton_weights::{Tensor, Weights};
 use sha2::{Digest, Sha256};
 
 use crate::arch::Family;
 use crate::config::ModelConfig;
+use crate::files::Files;
 use crate::hyper::{self, Hyper};
 use crate::loader::Loader;
 use crate::names::Slot;
+use crate::outline::Outline;
 use crate::source::{Source, TensorSummary};
-use crate::{Error, Result, decoder, embedding, encoder, rope_keys};
+use crate::{Error, Result, decoder, embedding, encoder, outline, rope_keys};
 
 /// Tensors whose bytes go into the fingerprint, and how many bytes of each.
 const SAMPLED_TENSORS: usize = 16;
@@ -29,6 +31,7 @@ pub struct Model {
     licence: Option<String>,
     tensors: Vec<TensorSummary>,
     fingerprint: [u8; 32],
+    outline: Option<Outline>,
 }
 
 /// What a graph is built for.
@@ -59,13 +62,16 @@ pub struct Quantization {
 
 impl Model {
     /// Opens a model: a GGUF file (any part of a split one), a checkpoint folder with
-    /// `config.json` and safetensors, or a file in such a folder.
+    /// `config.json` and safetensors, or a file in such a folder; or a folder of packages that were compiled
+    /// of a model, see [`Model::packages`].
     ///
     /// # Errors
     /// If there is no model, a file is corrupt, the architecture is unknown, or the config lacks
     /// something or makes no sense.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
-        Self::from_source(Source::open(path.as_ref())?)
+        let path = path.as_ref();
+        let outline = Outline::of_folder(path)?;
+        Self::new(Source::open(path)?, outline)
     }
 
     /// As [`Model::open`] for files that are open already.
@@ -73,13 +79,65 @@ impl Model {
     /// # Errors
     /// As [`Model::open`].
     pub fn from_source(source: Source) -> Result<Self> {
+        Self::new(source, None)
+    }
+
+    fn new(source: Source, outline: Option<Outline>) -> Result<Self> {
         let (architecture, family) = source.architecture()?;
         let h = source.hyperparameters(&architecture, family);
-        let config = read_config(&h, family, &source)?;
-        let (name, licence) = (source.name(), source.licence());
-        let tensors = source.tensors()?;
-        let fingerprint = fingerprint(family, &config, &source, &tensors);
-        Ok(Model { family, config, source, name, licence, tensors, fingerprint })
+        let files = Files { source: &source, outline: outline.as_ref() };
+        let config = read_config(&h, family, files)?;
+        let (name, licence, tensors, fingerprint) = match &outline {
+            Some(outline) => {
+                let Outline { name, licence, tensors, fingerprint, .. } = outline.clone();
+                (name, licence, tensors, fingerprint)
+            }
+            None => {
+                let tensors = source.tensors()?;
+                let fingerprint = fingerprint(family, &config, &source, &tensors);
+                (source.name(), source.licence(), tensors, fingerprint)
+            }
+        };
+        Ok(Model { family, config, source, name, licence, tensors, fingerprint, outline })
+    }
+
+    /// The folder of packages that compute with the model's tensors, if its files hold but those that
+    /// tokens are looked up in. What [`Model::build`] yields then lacks the weights of all others.
+    pub fn packages(&self) -> Option<&Path> {
+        self.outline.as_ref().map(|outline| outline.folder.as_path())
+    }
+
+    /// The text of an [`OUTLINE_FILE`](crate::OUTLINE_FILE), by which a folder that holds some of the
+    /// model's tensors stands for it.
+    pub fn outline(&self) -> String {
+        outline::write(self)
+    }
+
+    /// What is known of each tensor, in file order.
+    pub fn tensors(&self) -> &[TensorSummary] {
+        &self.tensors
+    }
+
+    /// The names of the file's tensors that a caller of a part of the model computes with: those that
+    /// tokens are looked up in, and those that rotations are made of.
+    ///
+    /// # Errors
+    /// As [`Model::build`].
+    pub fn looked_up(&self) -> Result<Vec<String>> {
+        let (graph, weights) = self.build(&BuildOptions { context: 1 })?;
+        let mut names = Vec::new();
+        for node in graph.nodes() {
+            if let Op::Embedding { table, .. } = node.op {
+                let name = &graph.weights()[table.index()].name;
+                names.push(weights.tensor(name)?.name().to_owned());
+            }
+        }
+        let is_factor = |name: &&str| name.starts_with("rope_f");
+        let factors = self.tensors.iter().map(|t| t.name.as_str()).filter(is_factor);
+        names.extend(factors.map(str::to_owned));
+        names.sort_unstable();
+        names.dedup();
+        Ok(names)
     }
 
     /// The architecture, as people call it.
@@ -165,7 +223,8 @@ impl Model {
                 instead: "build for one token at least",
             });
         }
-        let mut loader = Loader::new(&self.name, &self.source, self.family);
+        let files = Files { source: &self.source, outline: self.outline.as_ref() };
+        let mut loader = Loader::new(&self.name, files, self.family);
         let mut fingerprint = self.fingerprint;
         if self.config.rope.depends_on_context() {
             let rotation = decoder::rope_bytes(&self.config.rope, options.context);
@@ -185,12 +244,13 @@ impl Model {
     }
 }
 
-fn read_config(h: &Hyper<'_>, family: &Family, source: &Source) -> Result<ModelConfig> {
+fn read_config(h: &Hyper<'_>, family: &Family, files: Files<'_>) -> Result<ModelConfig> {
+    let source = files.source;
     let names = family.names(source);
     let find = |slot: Slot| {
         let stem = names.stem(slot, 0)?;
         let candidates = source.qualified(slot, &stem);
-        candidates.iter().find_map(|stem| source.shape(&format!("{stem}.weight")))
+        candidates.iter().find_map(|stem| files.shape(&format!("{stem}.weight")))
     };
     let vocab = match find(Slot::TokenEmbd).as_deref() {
         Some(&[vocab, _]) => vocab,

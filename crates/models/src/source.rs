@@ -1,6 +1,6 @@
 //! The files of a model: a GGUF file, or a checkpoint folder with `config.json` and safetensors.
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use baton_weights::gguf::{GgufFile, Value};
@@ -135,22 +135,34 @@ impl Source {
         }
     }
 
-    /// Names of the tensors that belong to layers of the language model.
-    pub(crate) fn layer_tensors(&self) -> Vec<&str> {
-        let (names, starts): (Vec<&str>, Vec<String>) = match self {
-            Source::Gguf(file) => {
-                (file.tensors().iter().map(|t| t.name()).collect(), vec!["blk.".into()])
+    /// Names of all tensors, in file order.
+    pub(crate) fn names(&self) -> Vec<&str> {
+        match self {
+            Source::Gguf(file) => file.tensors().iter().map(|t| t.name()).collect(),
+            Source::Checkpoint { files, .. } => files.names().collect(),
+        }
+    }
+
+    /// What the names of tensors begin with that belong to layers.
+    pub(crate) fn layer_stems(&self) -> Vec<String> {
+        match self {
+            Source::Gguf(_) => vec!["blk.".into()],
+            Source::Checkpoint { prefix, .. } => {
+                ["layers.", "encoder.layer"].map(|start| format!("{prefix}{start}")).to_vec()
             }
-            Source::Checkpoint { files, prefix, .. } => {
-                let starts = ["layers.", "encoder.layer"].map(|start| format!("{prefix}{start}"));
-                (files.names().collect(), starts.to_vec())
-            }
-        };
-        // Old files carry the angles of the rotation, which follow from the config.
-        let is_table =
-            |name: &str| ["rotary_emb", "attn_rot_embd"].iter().any(|t| name.contains(t));
-        let in_layer = |name: &str| starts.iter().any(|start| name.starts_with(start));
-        names.into_iter().filter(|name| in_layer(name) && !is_table(name)).collect()
+        }
+    }
+
+    /// Writes those of some tensors that the files have, with all metadata where it is in the same file,
+    /// as a file of the source's own form.
+    ///
+    /// # Errors
+    /// If a tensor is missing, or writing fails.
+    pub fn write_some<W: Write>(&self, names: &[&str], out: W) -> Result<W> {
+        Ok(match self {
+            Source::Gguf(file) => file.write_some(names, out)?,
+            Source::Checkpoint { files, .. } => files.write_some(names, out)?,
+        })
     }
 
     /// What the headers say of every tensor, in file order.

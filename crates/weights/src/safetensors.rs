@@ -5,6 +5,7 @@ mod fused;
 mod header;
 mod mlx;
 mod mxfp4;
+mod write;
 
 use std::path::{Path, PathBuf};
 

@@ -209,3 +209,19 @@ fn a_file_of_tensors_in_memory_is_like_one_that_was_written() {
     let twice = GgufFile::from_tensors(metadata, vec![tensor("a", 1), tensor("a", 1)]);
     assert!(twice.is_err());
 }
+
+#[test]
+fn a_part_of_a_file_has_all_metadata_and_is_no_part_of_a_set() {
+    let mut metadata: Metadata =
+        all_types().metadata().iter().map(|(key, value)| (key, value.clone())).collect();
+    let before = metadata.len();
+    metadata.insert("split.count", 2u16);
+    metadata.insert("split.no", 0u16);
+    let tensors = ["a", "b", "c"].map(|name| Tensor::from_f32(name, &[2], &[1.0, -2.5]));
+    let file = GgufFile::from_tensors(metadata, tensors.into()).unwrap();
+    let part = GgufFile::from_bytes(file.write_some(&["b"], Vec::new()).unwrap()).unwrap();
+    assert_eq!(part.metadata().len(), before);
+    assert_eq!(part.tensors().len(), 1);
+    assert_eq!(part.tensor("b").unwrap().to_f32(), [1.0, -2.5]);
+    assert!(matches!(file.write_some(&["none"], Vec::new()), Err(Error::MissingTensor { .. })));
+}

@@ -91,3 +91,22 @@ fn gpt_oss_experts_become_blocks() {
     assert_eq!(names, ["up_proj", "up_proj_bias"]);
     assert_eq!(c.info("up_proj").unwrap().stored_bytes, 2 * 3 * 2 * 17);
 }
+
+#[test]
+fn a_part_of_a_checkpoint_is_a_checkpoint_with_the_same_tensors() {
+    let c = Checkpoint::open(golden("mlx")).unwrap();
+    let quantized = c.names().find(|name| c.tensor(name).is_ok_and(|t| !t.dtype().is_float()));
+    let plain = c.names().find(|name| c.tensor(name).is_ok_and(|t| t.dtype().is_float()));
+    let names: Vec<&str> = plain.into_iter().chain(quantized).collect();
+    assert_eq!(names.len(), 2);
+    let part = c.write_some(&names, Vec::new()).unwrap();
+    let part = Checkpoint::from_bytes(part, c.config().clone()).unwrap();
+    assert_eq!(part.names().collect::<Vec<_>>(), names);
+    for name in names {
+        assert_eq!(part.info(name).unwrap(), c.info(name).unwrap());
+        assert!(same(&part.tensor(name).unwrap().to_f32(), &c.tensor(name).unwrap().to_f32()));
+    }
+    assert!(matches!(c.write_some(&["none"], Vec::new()), Err(Error::MissingTensor { .. })));
+    let none = Checkpoint::from_bytes(c.write_some(&[], Vec::new()).unwrap(), c.config().clone());
+    assert_eq!(none.unwrap().names().count(), 0);
+}

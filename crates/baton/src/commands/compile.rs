@@ -14,9 +14,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Context;
-use baton_coreml::lower::{Chunks, Lowering, MilLowering, Part, WEIGHTS_NOTE};
+use baton_coreml::lower::{Chunks, Lowering, MilLowering, Part, Sample, WEIGHTS_NOTE};
 use baton_coreml::{
-    Calibration, Draft, Model as Program, Package, PackageWriter, calibrate, measure,
+    Calibration, Draft, FOLDER_FILE, FOLDER_FORMAT, Model as Program, Package, PackageWriter,
+    calibrate, describe_files, measure,
 };
 use baton_cpu::{Isa, Pool, physical_cores};
 use baton_engine::ModelText;
@@ -37,6 +38,7 @@ use crate::{format, models};
 pub const EXAMPLES: &str = "\
 Examples:
   baton compile smollm2 -o smollm2-ane              a folder with model.mlpackage and baton.json
+  baton run ./smollm2-ane \"Why is the sky blue?\"    runs it
   baton compile ./model.gguf -o out --context 4096  for longer texts
   baton compile smollm2 -o out --tokens 64,512      functions for chunks of 64 and of 512 tokens
   baton compile smollm2 -o out --bits 6             weights as indices into tables of 64 values
@@ -54,8 +56,6 @@ and macOS 15. It is written and checked on any machine; there is no Core ML need
 
 /// Tokens of a chunk, if nothing else is asked for.
 const TOKENS: u16 = 64;
-/// What a program that uses the package must know.
-const MANIFEST: &str = "baton.json";
 /// Tokens of the text by which the model is calibrated, and those behind them on which it is measured.
 const SAMPLE: usize = 128;
 /// The context, if the model has one as long.
@@ -79,15 +79,23 @@ pub struct Args {
     tokens: Vec<u16>,
     #[command(flatten)]
     weights: weights::Args,
-    /// Cut the model into packages of at most this size, counted in half precision
+    /// Cut the model, or the functions of a package, into packages of at most this size, counted in half
+    /// precision
     #[arg(long, value_name = "SIZE", value_parser = format::parse_memory, conflicts_with = "chunks")]
     chunk_size: Option<u64>,
+    /// The same in megabytes, as it was once called for packages
+    #[arg(long, hide = true, value_name = "N", conflicts_with_all = ["chunk_size", "chunks"])]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    chunk_mb: Option<u64>,
     /// Cut the model into so many packages of layers, and one for the head
     #[arg(long, value_name = "N")]
     chunks: Option<usize>,
     /// Leave out the function for single tokens
     #[arg(long)]
     no_decode: bool,
+    /// Leave out the embeddings, without which the folder runs only beside the model (--packages)
+    #[arg(long)]
+    no_embeddings: bool,
     /// Calibrate and measure on the beginning of this text instead of a built-in one
     #[arg(long, value_name = "FILE")]
     text: Option<PathBuf>,
@@ -101,14 +109,19 @@ pub struct Args {
 }
 
 impl Args {
+    /// Most bytes of a package's weights, if it was said.
+    fn chunk_bytes(&self) -> Option<u64> {
+        self.chunk_size.or(self.chunk_mb.map(|n| n * 1_000_000))
+    }
+
     /// An option that was given and says how a model is compiled.
     fn of_models(&self) -> Option<&'static str> {
         given([
             (self.context.is_some(), "--context"),
             (self.tokens != [TOKENS], "--tokens"),
-            (self.chunk_size.is_some(), "--chunk-size"),
             (self.chunks.is_some(), "--chunks"),
             (self.no_decode, "--no-decode"),
+            (self.no_embeddings, "--no-embeddings"),
             (self.text.is_some(), "--text"),
             (self.no_quality, "--no-quality"),
             (self.threads.number().is_some(), "--threads"),
@@ -144,7 +157,7 @@ pub fn execute(args: &Args) -> anyhow::Result<()> {
         if let Some(option) = args.of_models() {
             return Err(usage(format!("{option} is for models; {name} is a package already")));
         }
-        return rewrite::execute(name, output, &args.rewrite);
+        return rewrite::execute(name, output, &args.rewrite, args.chunk_bytes());
     }
     if let Some(option) = args.rewrite.given() {
         return Err(usage(format!("{option} is for packages; {name} is a model")));
@@ -152,6 +165,13 @@ pub fn execute(args: &Args) -> anyhow::Result<()> {
     let store = models::store()?;
     let model = models::get(&store, &models::resolve(&store, name)?)?;
     let model = Model::open(&model.path)?;
+    if let Some(folder) = model.packages() {
+        let shown = folder.display();
+        return Err(hinted(
+            format!("{shown} holds packages already, not the weights that they were made of"),
+            "name the model itself",
+        ));
+    }
     let trained = model.config().context_length;
     let context = args.context.unwrap_or(trained.min(CONTEXT));
     if context == 0 || context > trained {
@@ -167,7 +187,8 @@ pub fn execute(args: &Args) -> anyhow::Result<()> {
         let energies = args.weights.energies(energies);
         let forms = {
             let _spinner = Spinner::start("choosing bits");
-            args.weights.forms(&compiler.graph, &compiler.weights, &energies)?
+            let sample = Sample { tokens: &compiler.tokens[..compiler.seen], logits: &logits };
+            args.weights.forms(&compiler.graph, &compiler.weights, &energies, sample)?
         };
         let lowering = MilLowering { ranges, energies, forms, ..compiler.lowering(args) };
         let mut packages = compiler.write(folder, &lowering)?;
@@ -175,13 +196,15 @@ pub fn execute(args: &Args) -> anyhow::Result<()> {
             true => None,
             false => Some(compiler.measure(&mut packages, &logits)?),
         };
-        let manifest = compiler.manifest(&lowering, &packages, measured.as_ref());
-        let text = serde_json::to_string_pretty(&manifest)? + "\n";
-        fs::write(folder.join(MANIFEST), text)
-            .with_context(|| format!("cannot write {}", output.join(MANIFEST).display()))?;
-        tokenizer::copy(&model, folder)?;
+        let mut manifest = compiler.manifest(&lowering, &packages, measured.as_ref());
+        tokenizer::copy(&model, folder, !args.no_embeddings)?;
         let packages = packages.into_iter().map(Written::finish);
-        Ok((packages.collect::<anyhow::Result<Vec<_>>>()?, measured))
+        let packages = packages.collect::<anyhow::Result<Vec<_>>>()?;
+        manifest["files"] = describe_files(folder)?;
+        let text = serde_json::to_string_pretty(&manifest)? + "\n";
+        fs::write(folder.join(FOLDER_FILE), text)
+            .with_context(|| format!("cannot write {}", output.join(FOLDER_FILE).display()))?;
+        Ok((packages, measured))
     })?;
     report(output, &packages, measured.as_ref(), start)
 }
@@ -258,7 +281,7 @@ impl<'a> Compiler<'a> {
             return Err(usage("the text to calibrate on is empty"));
         }
         let seen = SAMPLE.min(tokens.len() / 2);
-        let chunks = match (args.chunk_size, args.chunks) {
+        let chunks = match (args.chunk_bytes(), args.chunks) {
             (Some(size), _) => Chunks::Bytes(size),
             (None, Some(n)) => Chunks::Count(n),
             (None, None) => Chunks::Whole,
@@ -330,7 +353,7 @@ impl<'a> Compiler<'a> {
             manifest::package(&w.file, &w.part, &w.package.model, w.package.weight_bytes())
         };
         json!({
-            "format": 2,
+            "format": FOLDER_FORMAT,
             "model": self.model.name(),
             "architecture": self.model.architecture(),
             "fingerprint": hex(self.graph.fingerprint()),

@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use baton_coreml::Package;
-use baton_models::testing::goldens;
 use baton_text::Tokenizer;
 use baton_weights::GgufFile;
 use serde_json::{Value, json};
@@ -45,7 +44,7 @@ fn a_model_becomes_a_package_that_answers_as_it_does() {
     assert!(said.contains("same likeliest token 100.0 %"), "{said}");
     let manifest = std::fs::read(folder.join("baton.json")).unwrap();
     let manifest: Value = serde_json::from_slice(&manifest).unwrap();
-    assert_eq!((&manifest["format"], &manifest["context"]), (&2.into(), &200.into()));
+    assert_eq!((&manifest["format"], &manifest["context"]), (&3.into(), &200.into()));
     let quality = &manifest["quality"];
     assert!(quality["divergence"].as_f64().unwrap() < 1e-2, "{manifest}");
     assert!(quality["tokens"].as_u64() > Some(0) && quality["overflows"] == json!([]), "{quality}");
@@ -81,7 +80,16 @@ fn a_model_in_chunks_has_a_package_for_each_and_its_tokenizer_beside_them() {
     let home = Home::new();
     let model = home.model();
     let folder = home.path("chunks");
-    let options = ["--context", "64", "--chunks", "1", "--quantize", "int8", "--no-decode"];
+    let options = [
+        "--context",
+        "64",
+        "--chunks",
+        "1",
+        "--quantize",
+        "int8",
+        "--no-decode",
+        "--no-embeddings",
+    ];
     let args = [&["compile", &model, "-o", folder.to_str().unwrap()], &options[..]].concat();
     let said = home.run(&args).ok();
     assert!(said.contains("same likeliest token"), "{said}");
@@ -117,12 +125,9 @@ fn a_model_in_chunks_has_a_package_for_each_and_its_tokenizer_beside_them() {
 #[test]
 fn a_model_that_cannot_be_compiled_leaves_nothing_behind() {
     let home = Home::new();
-    let mixture = goldens().into_iter().find(|golden| golden.name.starts_with("qwen3-moe"));
-    let model = mixture.unwrap().path;
-    let (model, out) = (model.to_str().unwrap(), home.path("out"));
-    let args = ["compile", model, "-o", out.to_str().unwrap(), "-c", "64"];
-    let output = home.run(&args);
-    assert!(output.code == Some(1), "{output:?}");
+    let (model, out) = (home.model(), home.path("out"));
+    let args = ["compile", &model, "-o", out.to_str().unwrap(), "-c", "64", "--chunk-size", "10"];
+    home.run(&args).failed(1, "larger chunks");
     assert!(!out.exists());
     let left = std::fs::read_dir(out.parent().unwrap()).unwrap();
     let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
@@ -166,7 +171,16 @@ fn a_package_is_rewritten_by_passes_and_says_what_each_changed() {
     compile(&package("block"), "x", &["--passes", "magic"]).0.failed(2, "no such pass");
     compile(&package("block"), "x", &["--bits", "4"]).0.failed(2, "is a package already");
     compile(&home.model(), "x", &["--passes", "pow_to_mul"]).0.failed(2, "is a model");
-    compile(&home.model(), "x", &["--chunk-mb", "5"]).0.failed(2, "--chunk-mb is for packages");
+    compile(&home.model(), "x", &["--min-queries", "5"]).0.failed(2, "is for packages");
+    // The size of packages has one name, for models and for packages.
+    let (said, _) = compile(&package("block"), "cut", &["--chunk-size", "12KB"]);
+    assert!(said.ok().contains("block_chunk_2.mlpackage"));
+    let (said, _) = compile(&package("block"), "whole", &["--chunk-mb", "5"]);
+    assert!(!said.ok().contains("chunk_2"));
+    compile(&home.model(), "x", &["--chunk-mb", "5", "--chunk-size", "5MB"])
+        .0
+        .failed(2, "cannot be");
+    compile(&package("block"), "x", &["--chunks", "2"]).0.failed(2, "--chunks is for models");
     compile("none.mlpackage", "x", &[]).0.failed(1, "Manifest.json");
     home.run(&["compile", "--passes", "pow_to_mul"]).failed(2, "name the package");
     assert!(!home.path("x").exists());

@@ -5,6 +5,7 @@ mod cache;
 mod compile;
 mod doctor;
 mod embed;
+mod folders;
 mod help;
 mod http;
 mod models;

@@ -91,6 +91,19 @@ fn a_model_of_the_users_own_is_served() {
 }
 
 #[test]
+fn a_folder_that_a_model_was_compiled_into_is_served() {
+    let home = Home::new();
+    let folder = home.path("packages");
+    let folder = folder.to_str().unwrap();
+    home.run(&["compile", &home.model(), "-o", folder, "-c", "256", "--no-quality"]).ok();
+    let server = Server::start(&home, &["--model", folder]);
+    assert!(server.said.contains("packages is loaded, with a context of 256"), "{}", server.said);
+    let body = r#"{"model": "packages", "messages": [{"role": "user", "content": "Hi"}]}"#;
+    let reply = server.ask("POST", "/v1/chat/completions", body);
+    assert!(reply.starts_with("HTTP/1.1 200 OK") && reply.contains(ANSWER), "{reply}");
+}
+
+#[test]
 fn a_key_is_asked_for_and_a_missing_one_is_remarked_on() {
     let home = Home::new();
     let server = Server::start(&home, &["--api-key", "secret"]);

@@ -1,46 +1,63 @@
 //! Palettes of different sizes for different matrices, to an average.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
-use baton_graph::{Graph, Op};
-use baton_weights::{Tensor, Weights};
+use baton_graph::{ExecError, Graph, Logits, Op, reference};
+use baton_weights::{DType, Tensor, Weight, Weights};
 use rayon::prelude::*;
 
 use super::Energies;
 use super::forms::{Form, Forms};
 use super::means::{Histogram, error, means};
-use super::palette::{PALETTE_BITS, Palette};
+use super::palette::{PALETTE_BITS, Palette, rounded};
 use super::weights::{column_weights, finite_halves};
+use crate::quality::compare;
 use crate::{Error, Result};
 
 /// Groups of a matrix by which its errors are judged.
 const SAMPLE: usize = 24;
 /// Rows of a group where a matrix has one table.
 const SAMPLE_ROWS: usize = 16;
+/// Most and fewest tokens that a model is run over for each matrix.
+const TOKENS: (usize, usize) = (32, 16);
+/// Weights of a model that is run over the most tokens; a larger one is over fewer.
+const MOST_WEIGHTS: usize = 300_000_000;
+
+/// What a model answers to a text, by which the worth of its matrices is judged.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample<'a> {
+    /// The text.
+    pub tokens: &'a [u32],
+    /// The logits of each token, of more than there are if need be.
+    pub logits: &'a Logits,
+}
 
 /// What a matrix costs.
 #[derive(Clone, Debug)]
 struct Matrix {
     name: String,
     elements: usize,
-    /// By [`PALETTE_BITS`]: the part of its results' energy that is error.
+    /// By [`PALETTE_BITS`]: how far the model's answers are from its own with the matrix in so many bits.
     errors: Vec<f64>,
 }
 
 /// Forms with about `average` bits of an index for each weight of `graph`'s products, tables left out.
-/// Every matrix begins with the size at or below the average; then those get more whose error is reduced the
-/// most by a byte more, until the average is reached. So none is worse than it would be with that size
-/// everywhere. The error of a matrix is that of its results, by the energies of
-/// their features, in proportion to the results' own energy.
+///
+/// The model is run over the text once for each matrix, with that one alone palettized, in the size at or below
+/// the average: its error is the divergence of the answers from the model's own. With other sizes it is
+/// taken to be in proportion to the squared error of the matrix's results, by the energies of their
+/// features. All begin with that size; then those get more whose error is reduced the most by a
+/// byte, until the average is reached.
 ///
 /// # Errors
-/// If a weight is missing or cannot be palettized, or there is no such average.
+/// If a weight is missing or cannot be palettized, there is no such average, or the model cannot be run.
 pub fn mixed_palettes(
     graph: &Graph,
     weights: &Weights,
     energies: &Energies,
     average: f32,
     group: usize,
+    sample: Sample<'_>,
 ) -> Result<Forms> {
     let (least, most) = (PALETTE_BITS[0], PALETTE_BITS[PALETTE_BITS.len() - 1]);
     if !(f32::from(least)..=f32::from(most)).contains(&average) {
@@ -49,29 +66,88 @@ pub fn mixed_palettes(
             instead: format!("there are {least} to {most}"),
         });
     }
-    let mut names = BTreeMap::new();
+    let mut names = BTreeSet::new();
     for node in graph.nodes() {
-        let Op::Linear(linear) = &node.op else { continue };
-        for part in &linear.parts {
-            let name = &graph.weights()[part.weight.index()].name;
-            names.insert(name.clone(), weights.tensor(name)?);
+        match &node.op {
+            Op::Linear(linear) => names.extend(linear.parts.iter().map(|part| part.weight)),
+            Op::Moe(moe) => names.extend([moe.gate, moe.up, moe.down]),
+            _ => {}
         }
     }
-    let matrices: Vec<(String, &Tensor)> = names.into_iter().collect();
-    let matrices = matrices
+    let names: Vec<String> =
+        names.into_iter().map(|id| graph.weights()[id.index()].name.clone()).collect();
+    let mut matrices = names
         .into_par_iter()
-        .map(|(name, tensor)| {
-            let errors = errors(&name, tensor, energies, group)?;
-            Ok(Matrix { name, elements: tensor.elements(), errors })
+        .map(|name| {
+            let tensors = tensors(weights.get(&name)?);
+            let errors = errors(&name, &tensors[0], energies, group)?;
+            Ok(Matrix { name, elements: tensors.iter().map(Tensor::elements).sum(), errors })
         })
         .collect::<Result<Vec<_>>>()?;
+    let at = size_below(f64::from(average));
+    let palette = Palette { bits: PALETTE_BITS[at], group };
+    let elements = matrices.iter().map(|matrix| matrix.elements).sum::<usize>().max(1);
+    let tokens = (TOKENS.0 * MOST_WEIGHTS / elements).clamp(TOKENS.1, TOKENS.0);
+    let tokens = &sample.tokens[..tokens.min(sample.tokens.len())];
+    let expected = first_rows(sample.logits, tokens.len());
+    for matrix in &mut matrices {
+        let Matrix { name, errors, .. } = matrix;
+        let mut changed = weights.clone();
+        changed.insert(name.as_str(), palettized(name, weights.get(name)?, energies, palette)?);
+        let found = reference::logits(graph, &changed, tokens).map_err(failed)?;
+        let divergence = compare(tokens, 0, &found, &expected).divergence.max(0.0);
+        let share = errors[at];
+        if share > 0.0 {
+            errors.iter_mut().for_each(|error| *error *= divergence / share);
+        }
+    }
     let chosen = choose(&matrices, f64::from(average));
     let form = |at: usize| Form::Palette(Palette { bits: PALETTE_BITS[at], group });
     let by_name = matrices.into_iter().zip(chosen).map(|(m, at)| (m.name, form(at))).collect();
     Ok(Forms { each: form(PALETTE_BITS.len() - 1), by_name })
 }
 
-/// The errors of a matrix with palettes of each size, judged by some of its groups.
+fn failed(error: ExecError) -> Error {
+    let (function, op) = ("the model".to_owned(), "for a palette of one matrix".to_owned());
+    Error::Run { function, op, problem: error.to_string() }
+}
+
+/// The matrices that a weight stands for: one, or one for each expert.
+fn tensors(weight: &Weight) -> Vec<Tensor> {
+    match (weight, &weight.shape()[..]) {
+        (Weight::One(tensor), [_, _]) => vec![tensor.clone()],
+        (weight, shape) => (0..shape[0]).map(|i| weight.index(i)).collect(),
+    }
+}
+
+/// The rows of the first `n` tokens.
+fn first_rows(logits: &Logits, n: usize) -> Logits {
+    let values = logits.values[..n * logits.vocab].to_vec();
+    Logits { vocab: logits.vocab, rows: logits.rows[..n].to_vec(), values, ..Logits::default() }
+}
+
+/// A weight with its values replaced by those of its tables.
+fn palettized(
+    name: &str,
+    weight: &Weight,
+    energies: &Energies,
+    palette: Palette,
+) -> Result<Weight> {
+    let rounded = |tensor: Tensor| {
+        let columns = column_weights(energies, name, tensor.cols());
+        let halves = finite_halves(name, &tensor, 0..tensor.rows(), 1.0)?;
+        let halves = rounded(&halves, &columns, palette);
+        let bytes: Vec<u8> = halves.iter().flat_map(|half| half.to_le_bytes()).collect();
+        Ok(Tensor::new(name, DType::F16, tensor.shape(), bytes.into())?)
+    };
+    let mut tensors = tensors(weight).into_iter().map(rounded).collect::<Result<Vec<_>>>()?;
+    Ok(match weight.shape().len() {
+        2 => Weight::One(tensors.swap_remove(0)),
+        _ => Weight::Stack(tensors),
+    })
+}
+
+/// The squared errors of a matrix's results with palettes of each size, judged by some of its groups.
 fn errors(name: &str, tensor: &Tensor, energies: &Energies, group: usize) -> Result<Vec<f64>> {
     let columns = column_weights(energies, name, tensor.cols());
     let rows = tensor.rows();
@@ -81,28 +157,29 @@ fn errors(name: &str, tensor: &Tensor, energies: &Energies, group: usize) -> Res
     };
     let groups = rows / each;
     let taken = groups.min(SAMPLE);
-    let (mut energy, mut sums) = (0.0, vec![0.0; PALETTE_BITS.len()]);
+    let mut sums = vec![0.0; PALETTE_BITS.len()];
     let mut histogram = Histogram::new();
     for i in 0..taken {
         let start = i * groups / taken * each;
         let values = finite_halves(name, tensor, start..start + each, 1.0)?;
         let distinct = histogram.distinct(&values, &columns);
-        energy += error(&distinct, &[0.0]);
         for (sum, bits) in sums.iter_mut().zip(PALETTE_BITS) {
             *sum += error(&distinct, &means(&distinct, 1 << bits));
         }
     }
     tensor.release();
-    if energy > 0.0 {
-        sums.iter_mut().for_each(|sum| *sum /= energy);
-    }
     Ok(sums)
+}
+
+/// The largest size at or below an average, an index into [`PALETTE_BITS`].
+fn size_below(average: f64) -> usize {
+    PALETTE_BITS.iter().rposition(|&bits| f64::from(bits) <= average).unwrap_or(0)
 }
 
 /// An index into [`PALETTE_BITS`] for each matrix.
 fn choose(matrices: &[Matrix], average: f64) -> Vec<usize> {
     let elements: usize = matrices.iter().map(|matrix| matrix.elements).sum();
-    let least = PALETTE_BITS.iter().rposition(|&bits| f64::from(bits) <= average).unwrap_or(0);
+    let least = size_below(average);
     let mut free = elements as f64 * (average - f64::from(PALETTE_BITS[least]));
     let mut chosen = vec![least; matrices.len()];
     loop {
@@ -159,7 +236,11 @@ mod tests {
     fn every_matrix_gets_bits_and_averages_out_of_reach_are_errors() {
         let graph = Tiny::default().graph().unwrap();
         let weights = random_weights(&graph, 4);
-        let mixed = |average| mixed_palettes(&graph, &weights, &Energies::new(), average, 8);
+        let tokens: Vec<u32> = (0..16).collect();
+        let logits = reference::logits(&graph, &weights, &tokens).unwrap();
+        let sample = Sample { tokens: &tokens[..12], logits: &logits };
+        let mixed =
+            |average| mixed_palettes(&graph, &weights, &Energies::new(), average, 8, sample);
         let forms = mixed(3.5).unwrap();
         let (mut held, mut elements) = (0, 0);
         for (name, form) in &forms.by_name {

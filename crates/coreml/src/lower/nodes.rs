@@ -27,6 +27,7 @@ impl<W: Write + Seek> FunctionLowering<'_, '_, '_, W> {
             Op::Linear(linear) => self.linear(&name, linear, node)?,
             Op::RmsNorm(norm) => self.rms_norm(&name, norm, node)?,
             Op::Add => self.add(&name, node)?,
+            Op::Moe(moe) => self.mixture(&name, moe, node)?,
             // Every row is computed, and the caller picks those that were asked for.
             Op::SelectRows => self.values[&node.inputs[0]].clone(),
             Op::Scale(by) => self.each(node.inputs[0], |f, x| f.times(&name, x, *by))?,
@@ -77,7 +78,6 @@ impl<W: Write + Seek> FunctionLowering<'_, '_, '_, W> {
                         self.binary("mul", &name, &x, &y)?
                     }
                     Op::GatedActivation(kind) => self.gated(&name, *kind, node)?,
-                    Op::Moe(_) => return Err(unsupported("a mixture of experts")),
                     other => return Err(unsupported(format!("the operation {:?}", other.name()))),
                 };
                 Lowered { pieces: vec![var], factor: 1.0 }
@@ -110,7 +110,7 @@ impl<W: Write + Seek> FunctionLowering<'_, '_, '_, W> {
 
     /// The factor that the result of a node should have: that of the hidden state, if all that it is
     /// used for is to be added to it.
-    fn wanted_factor(&self, output: ValueId) -> f32 {
+    pub(super) fn wanted_factor(&self, output: ValueId) -> f32 {
         let users = || self.graph.nodes().iter().filter(|node| node.inputs.contains(&output));
         match users().count() > 0 && users().all(|node| node.op == Op::Add) {
             true => self.residual_factor(),
@@ -144,28 +144,39 @@ impl<W: Write + Seek> FunctionLowering<'_, '_, '_, W> {
                     n => format!("{name}_{n}"),
                 };
                 let weight = self.emitter.matrix(part.weight, range.clone(), on_weights)?;
-                let mut args = vec![("weight", self.weight(&name, weight)?)];
-                if let Some(bias) = &bias {
-                    let bias: Vec<f32> = bias[range].iter().map(|v| v * factor).collect();
-                    args.push((
-                        "bias",
-                        self.emitter.numbers(&node.name, &[bias.len()], &bias)?.into(),
-                    ));
-                }
-                args.extend([
-                    ("strides", Value::ints(&[1, 1]).into()),
-                    ("pad_type", "valid".into()),
-                    ("pad", Value::ints(&[0; 4]).into()),
-                    ("dilations", Value::ints(&[1, 1]).into()),
-                    ("groups", 1.into()),
-                ]);
-                pieces.push(self.unary("conv", &name, &input.pieces[0], &args)?);
+                let bias = bias
+                    .as_ref()
+                    .map(|bias| -> Vec<f32> { bias[range].iter().map(|v| v * factor).collect() });
+                let x = &input.pieces[0];
+                pieces.push(self.convolution(&name, x, weight, bias.as_deref())?);
             }
         }
         if pieces.len() > 1 && !whole_output {
             pieces = vec![self.concat(name, &pieces, 1)?];
         }
         Ok(Lowered { pieces, factor })
+    }
+
+    /// A product with a matrix, as a convolution of a single point.
+    pub(super) fn convolution(
+        &mut self,
+        name: &str,
+        x: &Var,
+        weight: Weight,
+        bias: Option<&[f32]>,
+    ) -> Result<Var> {
+        let mut args = vec![("weight", self.weight(name, weight)?)];
+        if let Some(bias) = bias {
+            args.push(("bias", self.emitter.numbers(name, &[bias.len()], bias)?.into()));
+        }
+        args.extend([
+            ("strides", Value::ints(&[1, 1]).into()),
+            ("pad_type", "valid".into()),
+            ("pad", Value::ints(&[0; 4]).into()),
+            ("dilations", Value::ints(&[1, 1]).into()),
+            ("groups", 1.into()),
+        ]);
+        self.unary("conv", name, x, &args)
     }
 
     /// The operand for a convolution's weight.
@@ -277,17 +288,22 @@ impl<W: Write + Seek> FunctionLowering<'_, '_, '_, W> {
                 self.features(&format!("{name}_up"), &first, width, width)?,
             ),
         };
+        self.joined(name, kind, &gate, &up)
+    }
+
+    /// A gate and what goes through it.
+    pub(super) fn joined(&mut self, name: &str, kind: Gate, gate: &Var, up: &Var) -> Result<Var> {
         match kind {
             Gate::Plain(activation) => {
-                let gate = self.activate(&format!("{name}_act"), activation, &gate)?;
-                self.binary("mul", name, &gate, &up)
+                let gate = self.activate(&format!("{name}_act"), activation, gate)?;
+                self.binary("mul", name, &gate, up)
             }
             Gate::Clamped { alpha, limit } => {
                 let part = |text: &str| format!("{name}_{text}");
                 let bound = |v: f32| Arg::from(Value::f16(v));
-                let gate = self.unary("minimum", &part("gate"), &gate, &[("y", bound(limit))])?;
+                let gate = self.unary("minimum", &part("gate"), gate, &[("y", bound(limit))])?;
                 let bounds = [("alpha", bound(-limit)), ("beta", bound(limit))];
-                let up = self.unary("clip", &part("up"), &up, &bounds)?;
+                let up = self.unary("clip", &part("up"), up, &bounds)?;
                 let up = self.unary("add", &part("up_1"), &up, &[("y", bound(1.0))])?;
                 let steep = self.times(&part("steep"), &gate, alpha)?;
                 let open = self.unary("sigmoid", &part("open"), &steep, &[])?;

@@ -59,6 +59,19 @@ pub(super) fn palettize(values: &[f16], columns: &[f32], palette: Palette) -> Pa
     Palettized { tables: tables.concat(), indices: pack(&indices.concat(), palette.bits), groups }
 }
 
+/// The values that palettized rows stand for.
+pub(super) fn rounded(values: &[f16], columns: &[f32], palette: Palette) -> Vec<f16> {
+    let cols = columns.len().max(1);
+    let group = palette.shared_rows(values.len() / cols);
+    let parts =
+        values.par_chunks((group * cols).max(1)).map_init(Histogram::new, |histogram, part| {
+            let table = means(&histogram.distinct(part, columns), 1 << palette.bits);
+            let indices = histogram.indices(part, &table);
+            indices.iter().map(|&i| f16::from_f32(table[usize::from(i)])).collect::<Vec<_>>()
+        });
+    parts.collect::<Vec<_>>().concat()
+}
+
 /// The lowest `bits` of each number without gaps, the first in the lowest bits.
 pub(super) fn pack(numbers: &[u8], bits: u8) -> Vec<u8> {
     let bits = usize::from(bits);

@@ -150,12 +150,13 @@ fn seams(graph: &Graph, anatomy: &Anatomy) -> Vec<Seam> {
 /// Bytes in half precision of the matrices of some nodes that are not the head's.
 fn bytes(graph: &Graph, anatomy: &Anatomy, nodes: Range<usize>) -> u64 {
     let nodes = nodes.filter(|i| !anatomy.head.contains(i)).map(|i| &graph.nodes()[i]);
-    let parts = nodes.filter_map(|node| match &node.op {
-        Op::Linear(linear) => Some(&linear.parts),
-        _ => None,
+    let matrices = nodes.flat_map(|node| match &node.op {
+        Op::Linear(linear) => linear.parts.iter().map(|part| part.weight).collect(),
+        Op::Moe(moe) => vec![moe.router, moe.gate, moe.up, moe.down],
+        _ => Vec::new(),
     });
     let elements = |shape: &[usize]| shape.iter().product::<usize>() as u64;
-    parts.flatten().map(|part| 2 * elements(&graph.weights()[part.weight.index()].shape)).sum()
+    matrices.map(|id| 2 * elements(&graph.weights()[id.index()].shape)).sum()
 }
 
 /// The first layer of each of `n` chunks of about the same size; there are as many layers at least.

@@ -39,8 +39,8 @@ pub(super) struct Emitter<'a, 'b, W> {
     graph: &'a Graph,
     weights: &'a Weights,
     blobs: &'b mut BlobWriter<W>,
-    /// Matrices by weight, rows and factor.
-    matrices: HashMap<(WeightId, Range<usize>, u32), Weight>,
+    /// Matrices by weight, expert, rows and factor.
+    matrices: HashMap<(WeightId, Option<usize>, Range<usize>, u32), Weight>,
     options: &'a MilLowering,
     /// Matrices of quantized sources that are written as they are, and those that are not, by type.
     kept: usize,
@@ -78,14 +78,39 @@ impl<'a, 'b, W: Write + Seek> Emitter<'a, 'b, W> {
 
     /// Rows of a matrix times `factor`.
     pub fn matrix(&mut self, id: WeightId, rows: Range<usize>, factor: f32) -> Result<Weight> {
-        let key = (id, rows.clone(), factor.to_bits());
+        let (name, tensor) = (&self.graph.weights()[id.index()].name, self.tensor(id)?);
+        let form = self.options.forms.of(name);
+        self.part((id, None, rows, factor.to_bits()), name, tensor, form)
+    }
+
+    /// The matrix of one of many experts times `factor`.
+    pub fn expert(&mut self, id: WeightId, expert: usize, factor: f32) -> Result<Weight> {
+        let name = &self.graph.weights()[id.index()].name;
+        let tensor = self.weights.get(name)?.index(expert);
+        let form = self.options.forms.of(name);
+        self.part((id, Some(expert), 0..tensor.rows(), factor.to_bits()), name, &tensor, form)
+    }
+
+    /// A matrix that is never quantized.
+    pub fn router(&mut self, id: WeightId) -> Result<Weight> {
+        let (name, tensor) = (&self.graph.weights()[id.index()].name, self.tensor(id)?);
+        self.part((id, None, 0..tensor.rows(), 1f32.to_bits()), name, tensor, Form::Half)
+    }
+
+    /// Some rows of a tensor times a factor in a form.
+    fn part(
+        &mut self,
+        key: (WeightId, Option<usize>, Range<usize>, u32),
+        name: &str,
+        tensor: &Tensor,
+        form: Form,
+    ) -> Result<Weight> {
         if let Some(weight) = self.matrices.get(&key) {
             return Ok(weight.clone());
         }
-        let tensor = self.tensor(id)?;
-        let name = &self.graph.weights()[id.index()].name;
+        let (rows, factor) = (key.2.clone(), f32::from_bits(key.3));
         let shape = [rows.len(), tensor.cols(), 1, 1];
-        let form = self.options.forms.of(name).of_size(rows.len() * tensor.cols());
+        let form = form.of_size(rows.len() * tensor.cols());
         let options = self.options;
         let columns = || column_weights(&options.energies, name, tensor.cols());
         let weight = match form {

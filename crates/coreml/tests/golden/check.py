@@ -18,7 +18,9 @@ from coremltools.libmodelpackage import ModelPackage
 from coremltools.proto import MIL_pb2, Model_pb2
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-TOLERANCE = 4e-3
+TOLERANCE = 2e-3
+# Of mixtures: sums over experts, in half precision after each, add up what sums in another order differ by.
+MIXTURES = {"qwen3-moe": 4e-3, "gpt-oss": 4e-3}
 
 
 def unknown_fields(message, path):
@@ -68,7 +70,7 @@ def tensor(data, dtype):
     return np.array(data["floats"] if "floats" in data else data["ints"], dtype).reshape(data["shape"])
 
 
-def check_values(program, name, run):
+def check_values(program, name, run, tolerance):
     function = program.functions[name]
     inputs, states = {}, {}
     for key, var in function.inputs.items():
@@ -85,7 +87,7 @@ def check_values(program, name, run):
         value = tensor(value, np.float32)
         assert value.shape == found[key].shape, f"{name}/{key}: {found[key].shape}, not {value.shape}"
         difference = np.abs(found[key].astype(np.float32) - value).max() / max(1, np.abs(value).max())
-        assert difference <= TOLERANCE, f"{name}/{key}: off by {difference}"
+        assert difference <= tolerance, f"{name}/{key}: off by {difference}"
         worst = max(worst, difference)
     return worst
 
@@ -106,8 +108,10 @@ def main(folder):
         with open(path.removesuffix("mlpackage") + "json") as file:
             runs = json.load(file)
         assert set(runs) == set(spec.mlProgram.functions), path
+        mixtures = (most for start, most in MIXTURES.items() if os.path.basename(path).startswith(start))
+        tolerance = next(mixtures, TOLERANCE)
         for name, run in runs.items():
-            seen, worst = check_types(spec, program, name), check_values(program, name, run)
+            seen, worst = check_types(spec, program, name), check_values(program, name, run, tolerance)
             print(f"{os.path.basename(path):24} {name:16} {seen:5} values, off by {worst:.1e} at most")
 
 

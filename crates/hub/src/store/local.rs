@@ -1,4 +1,5 @@
-//! Models that the user names by a path: a GGUF file, its shards, or a checkpoint folder.
+//! Models that the user names by a path: a GGUF file, its shards, a checkpoint folder, or a folder of
+//! packages that a model was compiled into.
 
 use std::fs::File;
 use std::io::Read;
@@ -9,11 +10,21 @@ use crate::hf::RemoteFile;
 use crate::hf::select::{select, shard};
 use crate::{Error, HfRef, Result};
 
+/// The file that a folder of packages is known by.
+const PACKAGES: &str = "baton.json";
+/// Folders in each other that a package has at most, and more.
+const DEPTH: usize = 8;
+
 /// Looks at `path` and lists the files of the model there. Their content is left to the loader.
 pub(super) fn open(path: &Path) -> Result<LocalModel> {
     let data = std::fs::metadata(path)
         .map_err(|source| Error::NoSuchPath { path: path.into(), source })?;
     let path = std::path::absolute(path).map_err(Error::io("find", path))?;
+    if path.join(PACKAGES).is_file() {
+        let mut files = Vec::new();
+        list_all(&path, "", DEPTH, &mut files)?;
+        return Ok(LocalModel { path: path.clone(), ..model(&path, &path, files) });
+    }
     let none = || Error::NoModelAtPath { path: path.clone() };
     let (folder, pick) = if data.is_dir() {
         (path.as_path(), None)
@@ -51,6 +62,22 @@ pub(super) fn open(path: &Path) -> Result<LocalModel> {
         })?;
     let files = chosen.iter().map(|file| local_file(folder, &file.path, file.size.unwrap_or(0)));
     Ok(model(&path, folder, files.collect()))
+}
+
+/// Lists the files in a folder, and those in its folders to some depth.
+fn list_all(root: &Path, at: &str, depth: usize, files: &mut Vec<LocalFile>) -> Result<()> {
+    let folder = root.join(at);
+    let entries = std::fs::read_dir(&folder).map_err(Error::io("read", &folder))?;
+    for entry in entries.flatten() {
+        let Ok(name) = entry.file_name().into_string() else { continue };
+        let name = if at.is_empty() { name } else { format!("{at}/{name}") };
+        match entry.metadata() {
+            Ok(data) if data.is_file() => files.push(local_file(root, &name, data.len())),
+            Ok(data) if data.is_dir() && depth > 0 => list_all(root, &name, depth - 1, files)?,
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// Whether a file is GGUF whatever it is called, as Ollama's are called by their digests.

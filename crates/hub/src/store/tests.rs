@@ -126,6 +126,14 @@ fn paths_are_opened_in_place() {
     let model = get(folder.to_str().unwrap()).unwrap();
     assert_eq!((model.path.as_path(), model.files.len()), (folder.as_path(), 2));
 
+    // All that a model was compiled into is one thing.
+    put("packages/baton.json");
+    put("packages/embeddings.gguf");
+    put("packages/x.mlpackage/Data/y/model.mlmodel");
+    let folder = dir.path().join("packages");
+    let model = get(folder.to_str().unwrap()).unwrap();
+    assert_eq!((model.path.as_path(), model.files.len(), model.size), (folder.as_path(), 3, 12));
+
     // Ollama's files have no extension.
     let blob = put("blobs/sha256-0123");
     let model = get(&blob).unwrap();

@@ -9,6 +9,11 @@ const COUNT: &str = "split.count";
 const NUMBER: &str = "split.no";
 const TENSORS: &str = "split.tensors.count";
 
+/// Whether a key of the metadata says that a file is a part of a set.
+pub(super) fn is_key(key: &str) -> bool {
+    [COUNT, NUMBER, TENSORS].contains(&key)
+}
+
 /// A split file: where its parts lie.
 pub(super) struct Set {
     folder: PathBuf,

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::io::Write;
 
 use super::header::{DEFAULT_ALIGNMENT, MAX_ALIGNMENT};
-use super::{Array, GgmlType, Metadata, Value};
+use super::{Array, GgmlType, GgufFile, Metadata, Value, split};
 use crate::tensor::byte_len;
 use crate::{DType, Error, Result};
 
@@ -114,6 +114,24 @@ impl<W: Write> GgufWriter<W> {
         }
         self.out.flush()?;
         Ok(self.out)
+    }
+}
+
+impl GgufFile {
+    /// Writes a file of its own with all metadata and some of the tensors, as they are stored.
+    ///
+    /// # Errors
+    /// If there is no tensor of such a name, or writing fails.
+    pub fn write_some<W: Write>(&self, names: &[&str], out: W) -> Result<W> {
+        // It is no part of a set.
+        let whole = self.metadata().iter().filter(|(key, _)| !split::is_key(key));
+        let metadata: Metadata = whole.map(|(key, value)| (key, value.clone())).collect();
+        let tensors = names.iter().map(|name| self.tensor(name)).collect::<Result<Vec<_>>>()?;
+        let announced: Vec<_> =
+            tensors.iter().map(|t| (t.name(), t.dtype(), t.shape().to_vec())).collect();
+        let mut writer = GgufWriter::new(out, &metadata, &announced)?;
+        tensors.iter().try_for_each(|tensor| writer.tensor(tensor.data()))?;
+        writer.finish()
     }
 }
 

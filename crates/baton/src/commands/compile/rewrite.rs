@@ -33,10 +33,6 @@ pub struct Args {
     /// Most rows of a product with a matrix
     #[arg(long, value_name = "N", default_value_t = Options::default().head_piece)]
     head_piece: usize,
-    /// Most megabytes of a package's weights, counted as in half precision
-    #[arg(long, value_name = "N", default_value_t = Options::default().chunk_bytes / 1_000_000)]
-    #[arg(value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
-    chunk_mb: u64,
 }
 
 impl Args {
@@ -47,22 +43,21 @@ impl Args {
 
     /// An option that was given and says how a package is rewritten.
     pub fn given(&self) -> Option<&'static str> {
-        let (options, default) = (self.options(), Options::default());
+        let (options, default) = (self.options(None), Options::default());
         super::given([
             (self.passes.is_some(), "--passes"),
             (options.min_queries != default.min_queries, "--min-queries"),
             (options.query_divider != default.query_divider, "--query-divider"),
             (options.head_piece != default.head_piece, "--head-piece"),
-            (options.chunk_bytes != default.chunk_bytes, "--chunk-mb"),
         ])
     }
 
-    fn options(&self) -> Options {
+    fn options(&self, chunk_bytes: Option<u64>) -> Options {
         Options {
             min_queries: self.min_queries,
             query_divider: self.query_divider,
             head_piece: self.head_piece,
-            chunk_bytes: self.chunk_mb * 1_000_000,
+            chunk_bytes: chunk_bytes.unwrap_or(Options::default().chunk_bytes),
         }
     }
 
@@ -100,15 +95,20 @@ pub fn list() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Rewrites a package into the folder `output`.
+/// Rewrites a package into the folder `output`, with no more than `chunk_bytes` of weights in a package.
 ///
 /// # Errors
 /// If it cannot be read, a pass fails, or the folder cannot be written.
-pub fn execute(package: &str, output: &Path, args: &Args) -> anyhow::Result<()> {
+pub fn execute(
+    package: &str,
+    output: &Path,
+    args: &Args,
+    chunk_bytes: Option<u64>,
+) -> anyhow::Result<()> {
     let passes = args.chosen()?;
     let path = Path::new(package);
     let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
-    let options = args.options();
+    let options = args.options(chunk_bytes);
     let mut drafts = vec![Draft::new(Package::open(path)?)];
     let mut out = io::stdout().lock();
     for pass in passes {

@@ -1,4 +1,4 @@
-//! The files beside the packages by which texts become tokens.
+//! The files beside the packages: by which texts become tokens, and tokens become embeddings.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, ErrorKind};
@@ -6,8 +6,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use baton_engine::template_source;
-use baton_models::{Model, Source};
-use baton_weights::{DType, GgufWriter};
+use baton_models::{Model, OUTLINE_FILE, Source};
 
 /// What checkpoints have of them.
 const FILES: [&str; 6] = [
@@ -20,30 +19,41 @@ const FILES: [&str; 6] = [
 ];
 /// The metadata of a GGUF file, which holds the tokenizer, without tensors.
 const METADATA: &str = "tokenizer.gguf";
+/// The same with the tensors that tokens are looked up in, and such tensors of a checkpoint.
+const EMBEDDINGS: [&str; 2] = ["embeddings.gguf", "embeddings.safetensors"];
 const TEMPLATE: &str = "chat_template.jinja";
 
-/// Copies the tokenizer, the configuration and the chat template of a model into a folder.
+/// Copies the tokenizer, the configuration and the chat template of a model into a folder; with
+/// `embeddings` also what its packages' caller looks tokens up in, and an outline of the model, so that the
+/// folder stands for it.
 ///
 /// # Errors
 /// If a file cannot be read or written.
-pub fn copy(model: &Model, folder: &Path) -> anyhow::Result<()> {
+pub fn copy(model: &Model, folder: &Path, embeddings: bool) -> anyhow::Result<()> {
     let writing = |name: &str| format!("cannot write {name} beside the package");
-    match model.source() {
-        Source::Gguf(file) => {
-            let path = folder.join(METADATA);
-            let out = File::create(&path).with_context(|| writing(METADATA))?;
-            let none: [(&str, DType, Vec<usize>); 0] = [];
-            GgufWriter::new(BufWriter::new(out), file.metadata(), &none)?.finish()?;
-        }
-        Source::Checkpoint { folder: from, .. } => {
-            for name in FILES {
-                match fs::copy(from.join(name), folder.join(name)) {
-                    Err(error) if error.kind() == ErrorKind::NotFound => {}
-                    other => drop(other.with_context(|| writing(name))?),
-                }
+    let names = if embeddings { model.looked_up()? } else { Vec::new() };
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let file = match (model.source(), embeddings) {
+        (Source::Gguf(_), false) => Some(METADATA),
+        (Source::Gguf(_), true) => Some(EMBEDDINGS[0]),
+        (_, true) => Some(EMBEDDINGS[1]),
+        _ => None,
+    };
+    if let Source::Checkpoint { folder: from, .. } = model.source() {
+        for name in FILES {
+            match fs::copy(from.join(name), folder.join(name)) {
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                other => drop(other.with_context(|| writing(name))?),
             }
         }
-        _ => {}
+    }
+    if let Some(name) = file {
+        let out = File::create(folder.join(name)).with_context(|| writing(name))?;
+        model.source().write_some(&names, BufWriter::new(out)).with_context(|| writing(name))?;
+    }
+    if embeddings {
+        fs::write(folder.join(OUTLINE_FILE), model.outline())
+            .with_context(|| writing(OUTLINE_FILE))?;
     }
     if let Some(template) = template_source(model) {
         fs::write(folder.join(TEMPLATE), template).with_context(|| writing(TEMPLATE))?;

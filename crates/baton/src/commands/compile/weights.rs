@@ -1,7 +1,7 @@
 //! How the package's weights are written, by the command's arguments.
 
 use baton_coreml::lower::{
-    Energies, Form, Forms, INTEGER_BITS, Integer, PALETTE_BITS, Palette, mixed_palettes,
+    Energies, Form, Forms, INTEGER_BITS, Integer, PALETTE_BITS, Palette, Sample, mixed_palettes,
 };
 use baton_graph::Graph;
 use baton_weights::Weights;
@@ -72,6 +72,7 @@ impl Args {
         graph: &Graph,
         weights: &Weights,
         energies: &Energies,
+        sample: Sample<'_>,
     ) -> anyhow::Result<Forms> {
         if let Some(integers) = self.quantize {
             let bits = INTEGER_BITS[integers as usize];
@@ -88,7 +89,7 @@ impl Args {
         }
         match PALETTE_BITS.into_iter().find(|&bits| f32::from(bits) == self.bits) {
             Some(bits) => Ok(Form::Palette(Palette { bits, group }).into()),
-            None => Ok(mixed_palettes(graph, weights, energies, self.bits, group)?),
+            None => Ok(mixed_palettes(graph, weights, energies, self.bits, group, sample)?),
         }
     }
 }

@@ -1,0 +1,121 @@
+//! Folders that a model was compiled into, run as models, and in the place of packages made in memory.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::program::Home;
+use crate::tiny::ANSWER;
+
+const PROMPT: &str = "Why is the sky blue? And why is it red in the evening?";
+
+/// The folder that the model was compiled into.
+fn compiled(home: &Home, name: &str, more: &[&str]) -> String {
+    let folder = home.path(name).to_str().unwrap().to_owned();
+    let model = home.model();
+    let args = [&["compile", &model, "-o", &folder, "--no-quality"], more].concat();
+    home.run(&args).ok();
+    folder
+}
+
+fn json(output: crate::program::Output) -> Value {
+    serde_json::from_str(&output.ok()).unwrap()
+}
+
+#[test]
+fn a_folder_runs_without_the_model_that_it_was_made_of() {
+    let home = Home::new();
+    for (name, more) in [("one", &["-c", "256"][..]), ("two", &["-c", "256", "--chunks", "1"])] {
+        let folder = compiled(&home, name, more);
+        let answered = json(home.run(&["run", &folder, PROMPT, "--temp", "0", "--json"]));
+        assert_eq!(answered["text"], ANSWER, "{answered}");
+        let phases = &answered["phases"];
+        assert_eq!(
+            (&phases["prefill_unit"], &phases["decode_unit"]),
+            (&"coreml".into(), &"coreml".into())
+        );
+        // Its context is what it was compiled for.
+        let said = home.run(&["run", &folder, PROMPT, "--verbose"]);
+        assert!(said.stderr.contains("the model is there as packages"), "{said:?}");
+        home.run(&["run", &folder, PROMPT, "-c", "512"]).failed(1, "a context of 512 tokens");
+        home.run(&["run", &folder, PROMPT, "--decode", "cpu"]).failed(1, "--packages");
+    }
+    let folder = home.path("one").to_str().unwrap().to_owned();
+    let facts = |model: &str| {
+        let shown = home.run(&["show", model]).ok();
+        let told =
+            |line: &&str| ["parameters", "context", "layers"].iter().any(|w| line.contains(w));
+        shown.lines().filter(told).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert!(!facts(&folder).is_empty());
+    assert_eq!(facts(&folder), facts(&home.model()));
+    let ids = |model: &str| home.run(&["tokenize", model, PROMPT]).ok();
+    assert_eq!(ids(&folder), ids(&home.model()));
+    home.run(&["compile", &folder, "-o", "x"]).failed(1, "name the model itself");
+    let rows = json(home.run(&["bench", &folder, "-p", "8", "-n", "2", "-r", "1", "-o", "json"]));
+    assert!(
+        rows.as_array().unwrap().iter().all(|row| row["avg_ts"].as_f64() > Some(0.0)),
+        "{rows}"
+    );
+}
+
+#[test]
+fn prompts_are_read_by_the_packages_of_a_folder_and_answers_written_on_the_cpu() {
+    let home = Home::new();
+    let model = home.model();
+    let folder = compiled(&home, "out", &["-c", "256", "--no-embeddings", "--no-decode"]);
+    let relay = ["--prefill", "coreml", "--decode", "cpu", "--crossover", "4", "--json"];
+    let args =
+        [&["run", &model, PROMPT, "--temp", "0", "--packages", &folder], &relay[..]].concat();
+    let answered = json(home.run(&args));
+    assert_eq!(answered["text"], ANSWER);
+    let tokens = |of: &str| answered["tokens"][of].as_u64().unwrap();
+    assert_eq!(tokens("handed_over"), tokens("prefilled") - 1, "{answered}");
+    let args = ["run", &model, PROMPT, "--packages", &folder];
+    home.run(&args).failed(2, "name it with --prefill or --decode");
+    // Without embeddings it needs the model.
+    home.run(&["run", &folder, PROMPT]).failed(1, "compile the model again");
+}
+
+#[test]
+fn folders_that_are_damaged_or_of_an_older_version_are_refused() {
+    let home = Home::new();
+    let folder = compiled(&home, "out", &["-c", "256"]);
+    let at = |name: &str| Path::new(&folder).join(name);
+    let run = || home.run(&["run", &folder, PROMPT]);
+    run().ok();
+    let changed = |name: &str, change: &dyn Fn(Vec<u8>) -> Vec<u8>, expected: &str| {
+        let bytes = fs::read(at(name)).unwrap();
+        fs::write(at(name), change(bytes.clone())).unwrap();
+        run().failed(1, expected);
+        fs::write(at(name), bytes).unwrap();
+    };
+    let flipped = |mut bytes: Vec<u8>| {
+        let middle = bytes.len() - 40;
+        bytes[middle] ^= 1;
+        bytes
+    };
+    let without = |key: &'static str| {
+        move |bytes: Vec<u8>| {
+            let mut value: Value = serde_json::from_slice(&bytes).unwrap();
+            value.as_object_mut().unwrap().remove(key);
+            value.to_string().into_bytes()
+        }
+    };
+    changed("embeddings.gguf", &flipped, "embeddings.gguf");
+    changed("model.mlpackage/Data/com.apple.CoreML/weights/weight.bin", &flipped, "weight.bin");
+    changed("baton.json", &without("files"), "lists no files");
+    changed("baton.json", &without("format"), "compile the model again");
+    changed("baton.json", &|bytes| bytes[..bytes.len() / 2].to_vec(), "baton.json");
+    changed("outline.json", &|bytes| bytes[..bytes.len() / 2].to_vec(), "outline.json");
+    changed("outline.json", &without("fingerprint"), "no fingerprint");
+    for name in ["embeddings.gguf", "chat_template.jinja", "outline.json"] {
+        let bytes = fs::read(at(name)).unwrap();
+        fs::remove_file(at(name)).unwrap();
+        let output = run();
+        assert_eq!(output.code, Some(1), "{name}: {output:?}");
+        fs::write(at(name), bytes).unwrap();
+    }
+    run().ok();
+}

@@ -1,0 +1,253 @@
+//! The folder that a model was compiled into: its packages, and what lies beside them.
+//!
+//! `baton.json` lists all other files with their lengths and hashes, so that a file that was damaged, or taken from
+//! another folder, is found before anything is computed with it.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use baton_cpu::Pool;
+use baton_graph::{ExecError, Executor, Graph, Limits, Unit, hex};
+use baton_weights::Weights;
+use rayon::prelude::*;
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::executor::PackageExecutor;
+use crate::interpret::{Interpreter, Precision};
+use crate::package::{Package, inside};
+use crate::runtime::Device;
+use crate::unit::NAME;
+use crate::{Error, Result};
+
+/// The file that describes a folder.
+pub const FOLDER_FILE: &str = "baton.json";
+/// What it calls the form of the folder. Earlier ones lack the list of files.
+pub const FOLDER_FORMAT: u64 = 3;
+
+/// A description is some hundred bytes for each tensor of the model.
+const MAX_DESCRIPTION: u64 = 64 << 20;
+/// Bytes that are hashed at once.
+const AT_ONCE: usize = 1 << 20;
+
+/// A folder of packages whose description was read.
+#[derive(Clone, Debug)]
+pub struct Folder {
+    path: PathBuf,
+    fingerprint: String,
+    context: usize,
+    packages: Vec<String>,
+    /// Length and hash of each file, by its path in the folder.
+    files: BTreeMap<PathBuf, (u64, String)>,
+}
+
+impl Folder {
+    /// Reads the description of the folder at `path`.
+    ///
+    /// # Errors
+    /// If it is missing, malformed or of another version.
+    pub fn open(path: &Path) -> Result<Folder> {
+        let file = path.join(FOLDER_FILE);
+        let problem = |problem: String| Error::Folder { path: file.clone(), problem };
+        if !path.is_dir() || !file.is_file() {
+            let text = "is not there; `baton compile` writes such a folder";
+            return Err(problem(text.to_owned()));
+        }
+        let mut bytes = Vec::new();
+        let opened = File::open(&file);
+        opened
+            .and_then(|f| f.take(MAX_DESCRIPTION + 1).read_to_end(&mut bytes))
+            .map_err(Error::io(&file))?;
+        if bytes.len() as u64 > MAX_DESCRIPTION {
+            return Err(problem(format!("has more than {MAX_DESCRIPTION} bytes")));
+        }
+        let value: Value = serde_json::from_slice(&bytes).map_err(|e| problem(e.to_string()))?;
+        Folder::parse(path, &value).map_err(problem)
+    }
+
+    fn parse(path: &Path, value: &Value) -> std::result::Result<Folder, String> {
+        match value["format"].as_u64() {
+            Some(FOLDER_FORMAT) => {}
+            Some(older) if older < FOLDER_FORMAT => {
+                let text = "was written by an older version; compile the model again";
+                return Err(text.to_owned());
+            }
+            _ => return Err("is of no format that is known; compile the model again".to_owned()),
+        }
+        let context = value["context"].as_u64().and_then(|n| usize::try_from(n).ok());
+        let mut packages = Vec::new();
+        for entry in value["packages"].as_array().ok_or("lists no packages")? {
+            let file = entry["file"].as_str().ok_or("has a package without a file")?;
+            inside(file).ok_or_else(|| format!("package {file:?} lies outside of the folder"))?;
+            packages.push(file.to_owned());
+        }
+        let mut files = BTreeMap::new();
+        for (name, entry) in value["files"].as_object().ok_or("lists no files")? {
+            let name =
+                inside(name).ok_or_else(|| format!("{name:?} lies outside of the folder"))?;
+            let entry = entry["bytes"].as_u64().zip(entry["sha256"].as_str());
+            let (bytes, hash) =
+                entry.ok_or_else(|| format!("{} has no length or no hash", name.display()))?;
+            files.insert(name.to_owned(), (bytes, hash.to_owned()));
+        }
+        Ok(Folder {
+            path: path.to_owned(),
+            fingerprint: value["fingerprint"].as_str().ok_or("has no fingerprint")?.to_owned(),
+            context: context.filter(|&n| n > 0).ok_or("has no context")?,
+            packages,
+            files,
+        })
+    }
+
+    /// Most tokens of a sequence that its packages were compiled for.
+    pub fn context(&self) -> usize {
+        self.context
+    }
+
+    /// Where the packages are, in their order.
+    fn paths(&self) -> impl Iterator<Item = PathBuf> {
+        self.packages.iter().map(|name| self.path.join(name))
+    }
+
+    /// Opens the packages, in their order, after a look at every file of the folder.
+    ///
+    /// # Errors
+    /// If a file is missing, damaged, or not the one that was written.
+    pub fn packages(&self) -> Result<Vec<Package>> {
+        let files: Vec<_> = self.files.iter().collect();
+        files.into_par_iter().try_for_each(|(name, (bytes, hash))| {
+            let path = self.path.join(name);
+            let found = digest(&path)?;
+            match found == (*bytes, hash.clone()) {
+                true => Ok(()),
+                false => {
+                    let problem = "is not the file that was compiled: its length or its hash is \
+                                   another; compile the model again";
+                    Err(Error::Folder { path, problem: problem.to_owned() })
+                }
+            }
+        })?;
+        let open = |name: &String| {
+            let path = self.path.join(name);
+            let listed = self.files.keys().any(|file| file.starts_with(name));
+            let unlisted = || Error::Folder {
+                path: path.clone(),
+                problem: format!("none of its files is listed in {FOLDER_FILE}"),
+            };
+            if listed { Package::open(&path) } else { Err(unlisted()) }
+        };
+        self.packages.iter().map(open).collect()
+    }
+
+    /// That its packages were made of a graph.
+    fn check(&self, graph: &Graph, limits: &Limits) -> Result<()> {
+        if hex(graph.fingerprint()) == self.fingerprint {
+            return Ok(());
+        }
+        let mut problem = "holds packages of another model".to_owned();
+        if limits.context != self.context {
+            // The fingerprint of a model whose rotation depends on the context does, too.
+            problem += &format!(", or of this one for a context of {} tokens alone", self.context);
+        }
+        Err(Error::Folder { path: self.path.clone(), problem })
+    }
+}
+
+/// What a description says of all files that are in a folder: lengths and hashes.
+///
+/// # Errors
+/// If a file cannot be read.
+pub fn describe_files(folder: &Path) -> Result<Value> {
+    let (mut files, mut folders) = (Vec::new(), vec![folder.to_owned()]);
+    while let Some(at) = folders.pop() {
+        for entry in fs::read_dir(&at).map_err(Error::io(&at))? {
+            let path = entry.map_err(Error::io(&at))?.path();
+            if path.is_dir() { folders.push(path) } else { files.push(path) }
+        }
+    }
+    files.sort();
+    let described = files.into_par_iter().map(|path| {
+        let (bytes, hash) = digest(&path)?;
+        let name = path.strip_prefix(folder).expect("it was found there");
+        let name: Vec<_> = name.iter().map(|part| part.to_string_lossy()).collect();
+        Ok((name.join("/"), json!({ "bytes": bytes, "sha256": hash })))
+    });
+    let described = described.collect::<Result<Vec<_>>>()?;
+    Ok(Value::Object(described.into_iter().collect::<Map<_, _>>()))
+}
+
+/// Length and hash of a file.
+fn digest(path: &Path) -> Result<(u64, String)> {
+    let mut file = File::open(path).map_err(Error::io(path))?;
+    let (mut hash, mut bytes, mut part) = (Sha256::new(), 0, vec![0; AT_ONCE]);
+    loop {
+        match file.read(&mut part).map_err(Error::io(path))? {
+            0 => return Ok((bytes, hex(&hash.finalize()))),
+            n => {
+                hash.update(&part[..n]);
+                bytes += n as u64;
+            }
+        }
+    }
+}
+
+/// The unit that runs the packages of a folder instead of making some.
+#[derive(Clone, Debug)]
+pub struct FolderUnit {
+    folder: PathBuf,
+    pool: Arc<Pool>,
+    precision: Precision,
+    device: Option<Device>,
+}
+
+impl FolderUnit {
+    /// The unit for the folder at a path, with the CPU's threads that it computes with.
+    pub fn new(folder: impl Into<PathBuf>, pool: Arc<Pool>) -> FolderUnit {
+        FolderUnit { folder: folder.into(), pool, precision: Precision::F32, device: None }
+    }
+
+    /// Runs the packages by Core ML on a machine that has it, instead of the interpreter.
+    pub fn on(self, device: Device) -> FolderUnit {
+        FolderUnit { device: Some(device), ..self }
+    }
+
+    /// Computes in another precision.
+    pub fn with_precision(self, precision: Precision) -> FolderUnit {
+        FolderUnit { precision, ..self }
+    }
+}
+
+impl Unit for FolderUnit {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn compile(
+        &self,
+        graph: &Graph,
+        weights: &Weights,
+        limits: Limits,
+    ) -> std::result::Result<Box<dyn Executor>, ExecError> {
+        graph.check_limits(&limits)?;
+        let folder = Folder::open(&self.folder)?;
+        folder.check(graph, &limits)?;
+        let packages = folder.packages()?;
+        if let Some(device) = &self.device {
+            let paths: Vec<PathBuf> = folder.paths().collect();
+            let opened: Vec<_> = paths.iter().map(PathBuf::as_path).zip(&packages).collect();
+            let runtime = device.open(&opened)?;
+            let packages: Vec<&Package> = packages.iter().collect();
+            let executor =
+                PackageExecutor::with_runtime(graph, weights, &packages, runtime, limits)?;
+            return Ok(Box::new(executor));
+        }
+        let interpreted = packages.iter().map(|package| {
+            Ok((package, Interpreter::new(package, self.precision, self.pool.clone())?))
+        });
+        let interpreted = interpreted.collect::<Result<Vec<_>>>()?;
+        Ok(Box::new(PackageExecutor::new(graph, weights, interpreted, limits)?))
+    }
+}

@@ -1,0 +1,265 @@
+//! A mixture of experts, all of which are computed for every token.
+//!
+//! Which experts a token gets is decided by comparing numbers, without indices and truth values: the Neural
+//! Engine is reported to compute with neither. An expert that is not chosen counts 0.
+
+use std::io::{Seek, Write};
+
+use baton_graph::{Moe, Node, Routing, WeightId};
+
+use super::function::{FunctionLowering, Lowered};
+use crate::mil::{Arg, Value, Var};
+use crate::{Error, Result};
+
+/// Most experts of a layer, for each of which there are seven operations.
+const MOST: usize = 64;
+/// Most bytes of a layer's experts, counted as in half precision: what is reported to be placed well in a
+/// function as a whole.
+const HEAVY: u64 = 950_000_000;
+/// What is taken from the score of an expert that was chosen, or is not to be.
+const FAR: f32 = 1e4;
+/// Scores that are nearer to each other count as the same, in part if they are not: the least number in
+/// half precision that is not stored with fewer bits.
+const NEAR: f32 = 6.103_515_6e-5;
+
+impl<W: Write + Seek> FunctionLowering<'_, '_, '_, W> {
+    pub(super) fn mixture(&mut self, name: &str, moe: &Moe, node: &Node) -> Result<Lowered> {
+        self.check_size(moe)?;
+        let x = self.plain(name, node.inputs[0])?;
+        let factor = self.wanted_factor(node.output);
+        let shares = self.shares(name, moe, &x)?;
+        let columns = self.columns();
+        let mut sum = None;
+        for expert in 0..moe.experts {
+            let part = |text: &str| format!("{name}_{expert}_{text}");
+            let [gate, up, down] = match &moe.biases {
+                Some(biases) => [Some(biases.gate), Some(biases.up), Some(biases.down)],
+                None => [None; 3],
+            };
+            let gate = self.expert(&part("gate"), expert, (moe.gate, gate), &x, 1.0)?;
+            let up = self.expert(&part("up"), expert, (moe.up, up), &x, 1.0)?;
+            let inner = self.joined(&part("inner"), moe.activation, &gate, &up)?;
+            let out = self.expert(&part("down"), expert, (moe.down, down), &inner, factor)?;
+            let (begin, end) = ([0, expert, 0, 0], [1, expert + 1, 1, columns]);
+            let share = self.slice(&part("share"), &shares, &begin, &end)?;
+            let out = self.binary("mul", &part("shared"), &out, &share)?;
+            sum = Some(match sum {
+                None => out,
+                Some(sum) => self.binary("add", &part("sum"), &sum, &out)?,
+            });
+        }
+        let pieces = sum.into_iter().collect();
+        Ok(Lowered { pieces, factor })
+    }
+
+    fn check_size(&self, moe: &Moe) -> Result<()> {
+        let elements = |id: WeightId| -> u64 {
+            let shape = &self.graph.weights()[id.index()].shape;
+            shape.iter().fold(1u64, |n, &dim| n.saturating_mul(dim as u64))
+        };
+        let bytes = [moe.gate, moe.up, moe.down]
+            .map(elements)
+            .iter()
+            .fold(0u64, |a, &b| a.saturating_add(b));
+        let bytes = bytes.saturating_mul(2);
+        if moe.experts <= MOST && bytes <= HEAVY {
+            return Ok(());
+        }
+        Err(Error::Unsupported {
+            what: format!(
+                "a mixture of {} experts, {} MB a layer, in a Core ML package",
+                moe.experts,
+                bytes / 1_000_000
+            ),
+            instead: format!(
+                "all experts are computed for every token there, so that no more than {MOST} and {} MB \
+                 a layer are; run this model on another unit",
+                HEAVY / 1_000_000
+            ),
+        })
+    }
+
+    /// What each expert counts for each token, `(1, experts, 1, tokens)`.
+    fn shares(&mut self, name: &str, moe: &Moe, x: &Var) -> Result<Var> {
+        let part = |text: &str| format!("{name}_router_{text}");
+        // A little error makes other experts out of it, so that it is never quantized.
+        let weight = self.emitter.router(moe.router)?;
+        let bias = moe.router_bias.map(|id| self.emitter.vector(id)).transpose()?;
+        let scores = self.convolution(&part("scores"), x, weight, bias.as_deref())?;
+        let chosen = self.largest(name, &scores, moe.top_k)?;
+        let axis = || Arg::from(Value::int(1));
+        if let Routing::SoftmaxThenTopK { normalize: false } = moe.routing {
+            let all = self.unary("softmax", &part("all"), &scores, &[("axis", axis())])?;
+            return self.binary("mul", &part("shares"), &all, &chosen);
+        }
+        // A softmax over those that are chosen, which is what a normalized one over all comes to.
+        let number = |v: f32| Arg::from(Value::f16(v));
+        let left = self.unary("sub", &part("left"), &chosen, &[("y", number(1.0))])?;
+        let left = self.unary("mul", &part("left_far"), &left, &[("y", number(FAR))])?;
+        let scores = self.binary("add", &part("chosen"), &scores, &left)?;
+        self.unary("softmax", &part("shares"), &scores, &[("axis", axis())])
+    }
+
+    /// 1 for each of the `n` largest scores of a token, 0 for the others. Of equal ones all count that are as
+    /// large as the last.
+    fn largest(&mut self, name: &str, scores: &Var, n: usize) -> Result<Var> {
+        let number = |v: f32| Arg::from(Value::f16(v));
+        let mut rest = scores.clone();
+        for i in 0..n {
+            let part = |text: &str| format!("{name}_router_{text}_{i}");
+            let args = [("axes", Value::ints(&[1]).into()), ("keep_dims", true.into())];
+            let most = self.unary("reduce_max", &part("most"), &rest, &args)?;
+            // Against all scores the last one says which are chosen, those before it which are left out next.
+            let of = if i + 1 == n { scores } else { &rest };
+            let below = self.binary("sub", &part("below"), of, &most)?;
+            let below = match i + 1 == n {
+                true => self.unary("minimum", &part("within"), &below, &[("y", number(0.0))])?,
+                false => below,
+            };
+            let near = self.unary("maximum", &part("near"), &below, &[("y", number(-NEAR))])?;
+            let near = self.unary("mul", &part("steep"), &near, &[("y", number(1.0 / NEAR))])?;
+            let is = self.unary("add", &part("is"), &near, &[("y", number(1.0))])?;
+            if i + 1 == n {
+                return Ok(is);
+            }
+            let far = self.unary("mul", &part("far"), &is, &[("y", number(FAR))])?;
+            rest = self.binary("sub", &part("rest"), &rest, &far)?;
+        }
+        Err(Error::malformed("a mixture of which no expert is used"))
+    }
+
+    /// A product with a matrix of one expert, times `factor`.
+    fn expert(
+        &mut self,
+        name: &str,
+        expert: usize,
+        (matrix, bias): (WeightId, Option<WeightId>),
+        x: &Var,
+        factor: f32,
+    ) -> Result<Var> {
+        let weight = self.emitter.expert(matrix, expert, factor)?;
+        let bias = match bias {
+            Some(id) => {
+                let all = self.emitter.vector(id)?;
+                let rows = self.graph.weights()[id.index()].shape[1];
+                let own = &all[expert * rows..(expert + 1) * rows];
+                Some(own.iter().map(|v| v * factor).collect::<Vec<f32>>())
+            }
+            None => None,
+        };
+        self.convolution(name, x, weight, bias.as_deref())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use baton_cpu::{Isa, Pool};
+    use baton_graph::testing::{Random, random_weights};
+    use baton_graph::{
+        Activation, Batch, Gate, Graph, GraphBuilder, Limits, Moe, Routing, Rows, SeqId, Unit,
+    };
+    use baton_weights::{Tensor, Weight, Weights};
+
+    use crate::CoreMl;
+    use crate::interpret::Precision;
+
+    const HIDDEN: usize = 32;
+
+    /// A model that is a mixture and a head.
+    fn graph(experts: usize, top_k: usize, ffn: usize, routing: Routing) -> Graph {
+        let mut b = GraphBuilder::new("mixture");
+        let table = b.weight("embed", &[64, HIDDEN]);
+        let x = b.embedding("embed", table, 1.0).unwrap();
+        let moe = Moe {
+            router: b.weight("router", &[experts, HIDDEN]),
+            router_bias: None,
+            gate: b.weight("gate", &[experts, ffn, HIDDEN]),
+            up: b.weight("up", &[experts, ffn, HIDDEN]),
+            down: b.weight("down", &[experts, HIDDEN, ffn]),
+            biases: None,
+            experts,
+            top_k,
+            ffn,
+            routing,
+            activation: Gate::Plain(Activation::Silu),
+        };
+        let y = b.moe("moe", x, moe).unwrap();
+        let x = b.add("residual", x, y).unwrap();
+        let head = b.weight("head", &[64, HIDDEN]);
+        let logits = b.linear("head", x, head, None).unwrap();
+        b.finish(logits).unwrap()
+    }
+
+    fn run(graph: &Graph, weights: &Weights, precision: Precision, tokens: &[u32]) -> Vec<f32> {
+        let unit = CoreMl::new(Arc::new(Pool::new(1, Isa::detect()).unwrap()));
+        let limits = Limits { context: 64, kv_tokens: 64, batch_tokens: 64 };
+        let mut executor = unit.with_precision(precision).compile(graph, weights, limits).unwrap();
+        executor.forward(&Batch::one(SeqId(0), tokens.to_vec(), Rows::All)).unwrap().values
+    }
+
+    #[test]
+    fn many_experts_and_few_are_chosen_as_the_reference_does_in_both_precisions() {
+        let tokens: Vec<u32> = (0..48).collect();
+        for (experts, top_k) in [(4, 1), (16, 8), (5, 5), (48, 3)] {
+            for routing in [
+                Routing::TopKThenSoftmax,
+                Routing::SoftmaxThenTopK { normalize: true },
+                Routing::SoftmaxThenTopK { normalize: false },
+            ] {
+                let graph = graph(experts, top_k, 24, routing);
+                let weights = random_weights(&graph, 7);
+                let expected = baton_graph::reference::logits(&graph, &weights, &tokens).unwrap();
+                for (precision, most) in [(Precision::F32, 1e-5), (Precision::F16, 1e-3)] {
+                    let found = run(&graph, &weights, precision, &tokens);
+                    let pairs = || found.iter().zip(&expected.values);
+                    let error: f32 = pairs().map(|(a, b)| (a - b).powi(2)).sum();
+                    let nmse = error / pairs().map(|(_, b)| b * b).sum::<f32>();
+                    assert!(
+                        nmse < most,
+                        "{top_k} of {experts}, {routing:?}, {precision:?}: {nmse}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn equal_scores_count_alike_and_none_is_lost() {
+        let graph = graph(4, 2, 8, Routing::TopKThenSoftmax);
+        let mut weights = random_weights(&graph, 3);
+        let mut random = Random::new(1);
+        // Three experts have the same scores, and are the same: whichever are chosen, the answer is theirs.
+        let rows: Vec<f32> = (0..HIDDEN).map(|_| random.signed()).collect();
+        let router =
+            [&rows[..], &rows, &rows, &rows.iter().map(|v| -v).collect::<Vec<_>>()].concat();
+        let router = Tensor::from_f32("router", &[4, HIDDEN], &router);
+        weights.insert("router", Weight::One(router));
+        for (name, shape) in
+            [("gate", [4, 8, HIDDEN]), ("up", [4, 8, HIDDEN]), ("down", [4, HIDDEN, 8])]
+        {
+            let one: Vec<f32> = (0..8 * HIDDEN).map(|_| random.signed()).collect();
+            weights.insert(name, Weight::One(Tensor::from_f32(name, &shape, &one.repeat(4))));
+        }
+        let tokens: Vec<u32> = (0..32).collect();
+        let expected = baton_graph::reference::logits(&graph, &weights, &tokens).unwrap();
+        let found = run(&graph, &weights, Precision::F32, &tokens);
+        for (a, b) in found.iter().zip(&expected.values) {
+            assert!((a - b).abs() < 2e-2, "{a} is not {b}");
+        }
+    }
+
+    #[test]
+    fn mixtures_that_are_too_many_or_too_large_are_refused_with_the_reason() {
+        let limits = Limits { context: 8, kv_tokens: 8, batch_tokens: 8 };
+        let unit = CoreMl::new(Arc::new(Pool::new(1, Isa::detect()).unwrap()));
+        let graph = graph(65, 2, 8, Routing::TopKThenSoftmax);
+        let weights = random_weights(&graph, 3);
+        let error = unit.compile(&graph, &weights, limits).err().unwrap().to_string();
+        assert!(
+            error.contains("a mixture of 65 experts") && error.contains("for every token"),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,231 @@
+//! Folders of packages: run as the model is, tokens one by one through the states, and refused if damaged.
+
+mod fake;
+
+use std::fs;
+use std::path::Path;
+
+use baton_coreml::lower::{Chunks, Lowering, MilLowering};
+use baton_coreml::{FOLDER_FILE, FOLDER_FORMAT, FolderUnit, PackageWriter, describe_files};
+use baton_graph::testing::conformance::{self, Tolerance};
+use baton_graph::testing::{Tiny, random_tokens, random_weights};
+use baton_graph::{Batch, ExecError, Executor, Graph, Limits, Rows, SeqId, Unit, hex, reference};
+use baton_weights::Weights;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use fake::{fake, pool};
+
+const F32: Tolerance = Tolerance { nmse: 1e-5, worst: 1e-2 };
+/// A chunk by the prefill function and tokens by the decode function round differently.
+const SAME: Tolerance = Tolerance { nmse: 1e-5, worst: 1e-2 };
+const LIMITS: Limits = Limits { context: 40, kv_tokens: 80, batch_tokens: 40 };
+
+/// A folder of the packages of a graph, with a decode function for single tokens.
+fn write(
+    graph: &Graph,
+    weights: &Weights,
+    context: usize,
+    chunks: Chunks,
+) -> baton_coreml::Result<TempDir> {
+    let folder = tempfile::tempdir().unwrap();
+    let prefill = [(4, 0), (4, context)].into();
+    let lowering = MilLowering { prefill, decode: Some(context), ..MilLowering::default() };
+    let mut packages = Vec::new();
+    for (i, part) in lowering.parts(graph, chunks)?.iter().enumerate() {
+        let file = format!("{i}.mlpackage");
+        let mut writer = PackageWriter::create(&folder.path().join(&file))?;
+        let model = lowering.lower_part(graph, weights, part, &mut writer.weights)?;
+        writer.finish(&model)?;
+        packages.push(json!({ "file": file }));
+    }
+    let description = json!({
+        "format": FOLDER_FORMAT,
+        "fingerprint": hex(graph.fingerprint()),
+        "context": context,
+        "packages": packages,
+        "files": describe_files(folder.path())?,
+    });
+    fs::write(folder.path().join(FOLDER_FILE), description.to_string()).unwrap();
+    Ok(folder)
+}
+
+/// The unit that compiles a graph into a folder and runs that.
+struct ThroughFolder(Chunks);
+
+impl Unit for ThroughFolder {
+    fn name(&self) -> &'static str {
+        "folder"
+    }
+
+    fn compile(
+        &self,
+        graph: &Graph,
+        weights: &Weights,
+        limits: Limits,
+    ) -> Result<Box<dyn Executor>, ExecError> {
+        graph.check_limits(&limits)?;
+        let folder = write(graph, weights, limits.context, self.0)?;
+        FolderUnit::new(folder.path(), pool()).compile(graph, weights, limits)
+    }
+}
+
+#[test]
+fn models_in_a_folder_agree_with_the_reference_token_by_token_too() {
+    for chunks in [Chunks::Whole, Chunks::Count(1)] {
+        conformance::models(&ThroughFolder(chunks), F32, SAME);
+    }
+}
+
+#[test]
+fn a_folder_runs_by_core_ml_where_that_is() {
+    let tiny = Tiny { layers: 3, ..Tiny::default() };
+    let graph = tiny.graph().unwrap();
+    let weights = random_weights(&graph, 11);
+    let tokens = random_tokens(30, tiny.vocab, 5);
+    let folder = write(&graph, &weights, LIMITS.context, Chunks::Count(2)).unwrap();
+    let room = tempfile::tempdir().unwrap();
+    let (machine, device) = fake(room.path());
+    let unit = FolderUnit::new(folder.path(), pool()).on(device);
+    let mut executor = unit.compile(&graph, &weights, LIMITS).unwrap();
+    assert_eq!(machine.loaded.lock().unwrap().len(), 3, "two chunks and the head");
+    let expected = reference::logits(&graph, &weights, &tokens).unwrap();
+    let batch = Batch::one(SeqId(0), tokens, Rows::All);
+    F32.check("on a device", &executor.forward(&batch).unwrap().values, &expected.values);
+}
+
+#[test]
+fn states_follow_caches_that_are_shared_cut_and_handed_over() {
+    conformance::caches(&ThroughFolder(Chunks::Whole), F32, SAME);
+    conformance::failures(&ThroughFolder(Chunks::Whole), SAME);
+}
+
+#[test]
+fn states_change_from_one_sequence_to_another_and_back() {
+    let tiny = Tiny { layers: 3, ..Tiny::default() };
+    let graph = tiny.graph().unwrap();
+    let weights = random_weights(&graph, 11);
+    let mut executor = ThroughFolder(Chunks::Count(2)).compile(&graph, &weights, LIMITS).unwrap();
+    let texts = [5, 6].map(|seed| random_tokens(30, tiny.vocab, seed));
+    let expected = [0, 1].map(|i| reference::logits(&graph, &weights, &texts[i]).unwrap());
+    let mut at = [0; 2];
+    let mut step = |executor: &mut dyn Executor, i: usize, n: usize| {
+        let tokens = texts[i][at[i]..at[i] + n].to_vec();
+        let batch = Batch::one(SeqId(i as u32), tokens, Rows::Last);
+        let logits = executor.forward(&batch).unwrap();
+        at[i] += n;
+        F32.check(
+            &format!("sequence {i} at {}", at[i]),
+            &logits.values,
+            expected[i].row(at[i] - 1),
+        );
+    };
+    // Chunks and single tokens, of one and of the other.
+    for (i, n) in [(0, 7), (0, 1), (0, 1), (1, 1), (1, 1), (0, 1), (1, 6), (1, 1), (0, 3), (0, 1)] {
+        step(&mut *executor, i, n);
+    }
+    // What was cut off is another token's now.
+    executor.truncate(SeqId(0), 4).unwrap();
+    at[0] = 4;
+    let mut step = |executor: &mut dyn Executor, i: usize| {
+        let batch = Batch::one(SeqId(i as u32), vec![texts[i][at[i]]], Rows::Last);
+        let logits = executor.forward(&batch).unwrap();
+        F32.check("after the cut", &logits.values, expected[i].row(at[i]));
+        at[i] += 1;
+    };
+    [0, 0, 1, 0].into_iter().for_each(|i| step(&mut *executor, i));
+}
+
+/// What becomes of a folder that is damaged.
+fn outcome(graph: &Graph, weights: &Weights, folder: &Path) -> Result<(), String> {
+    let compiled = FolderUnit::new(folder, pool()).compile(graph, weights, LIMITS);
+    compiled.map(drop).map_err(|error| error.to_string())
+}
+
+fn files(folder: &Path) -> Vec<std::path::PathBuf> {
+    let (mut files, mut folders) = (Vec::new(), vec![folder.to_owned()]);
+    while let Some(at) = folders.pop() {
+        for entry in fs::read_dir(at).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() { folders.push(path) } else { files.push(path) }
+        }
+    }
+    files
+}
+
+#[test]
+fn files_that_are_missing_changed_or_cut_are_named() {
+    let graph = Tiny::default().graph().unwrap();
+    let weights = random_weights(&graph, 3);
+    let folder = write(&graph, &weights, LIMITS.context, Chunks::Count(1)).unwrap();
+    let outcome = || outcome(&graph, &weights, folder.path());
+    outcome().unwrap();
+    let files = files(folder.path());
+    // Three of each of two packages, and the description.
+    assert_eq!(files.len(), 7);
+    for path in &files {
+        let bytes = fs::read(path).unwrap();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let mut changed = bytes.clone();
+        changed[bytes.len() / 2] ^= 0x15;
+        for damaged in [Some(changed), Some(bytes[..bytes.len() - 1].to_vec()), None] {
+            match &damaged {
+                Some(bytes) => fs::write(path, bytes).unwrap(),
+                None => fs::remove_file(path).unwrap(),
+            }
+            // A digit of the description may become another one, which then names another file.
+            let error = outcome().expect_err(name);
+            assert!(error.contains(name) || name == FOLDER_FILE, "{name}: {error}");
+        }
+        fs::write(path, &bytes).unwrap();
+    }
+    outcome().unwrap();
+}
+
+#[test]
+fn descriptions_that_make_no_sense_are_errors() {
+    let graph = Tiny::default().graph().unwrap();
+    let weights = random_weights(&graph, 3);
+    let folder = write(&graph, &weights, LIMITS.context, Chunks::Whole).unwrap();
+    let path = folder.path().join(FOLDER_FILE);
+    let good: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    let changed = |change: &dyn Fn(&mut Value)| {
+        let mut value = good.clone();
+        change(&mut value);
+        fs::write(&path, value.to_string()).unwrap();
+        outcome(&graph, &weights, folder.path())
+    };
+    type Change<'a> = &'a dyn Fn(&mut Value);
+    let cases: [(&str, Change<'_>); 13] = [
+        ("compile the model again", &|v| v["format"] = 2.into()),
+        ("no format that is known", &|v| v["format"] = 4.into()),
+        ("no format that is known", &|v| *v = json!([])),
+        ("no fingerprint", &|v| v["fingerprint"] = Value::Null),
+        ("of another model", &|v| v["fingerprint"] = "00".into()),
+        ("no context", &|v| v["context"] = 0.into()),
+        ("lists no packages", &|v| v["packages"] = Value::Null),
+        ("without a file", &|v| v["packages"][0] = json!({})),
+        ("outside of the folder", &|v| v["packages"][0]["file"] = "../x.mlpackage".into()),
+        ("is listed", &|v| v["packages"][0]["file"] = "y.mlpackage".into()),
+        ("lists no files", &|v| v["files"] = json!([1])),
+        ("outside of the folder", &|v| v["files"]["/etc/passwd"] = json!({ "bytes": 1 })),
+        ("no length or no hash", &|v| v["files"]["0.mlpackage/Manifest.json"] = json!({})),
+    ];
+    for (expected, change) in cases {
+        let error = changed(change).expect_err(expected);
+        assert!(
+            error.contains(expected) && error.contains(FOLDER_FILE)
+                || error.contains("another model"),
+            "{error}"
+        );
+    }
+    // Functions for fewer tokens than asked for, which the description does not know.
+    let short = write(&graph, &weights, 16, Chunks::Whole).unwrap();
+    let error = outcome(&graph, &weights, short.path()).unwrap_err();
+    assert!(error.contains("context of 40"), "{error}");
+    assert!(changed(&|v| v["packages"] = json!([])).is_err());
+    changed(&|_| {}).unwrap();
+    fs::remove_file(&path).unwrap();
+    let error = outcome(&graph, &weights, folder.path()).unwrap_err();
+    assert!(error.contains("baton compile"), "{error}");
+}
