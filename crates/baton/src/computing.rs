@@ -3,7 +3,7 @@
 use baton_engine::{KvType, LoadOptions};
 use baton_hub::Store;
 
-use crate::packing::Packing;
+use crate::packing::{self, Packing};
 
 /// How many threads.
 #[derive(Clone, Copy, Debug, clap::Args)]
@@ -40,6 +40,7 @@ impl Computing {
             threads: self.threads.number(),
             kv_type: self.kv_type,
             packed: self.packing.cache(store),
+            compiled: Some(packing::compiled(store)),
             ..LoadOptions::default()
         }
     }

@@ -1,6 +1,6 @@
-//! Where packed weights are kept between runs.
+//! Where packed weights and compiled packages are kept between runs.
 
-use baton_engine::PackedCache;
+use baton_engine::{CompiledCache, PackedCache};
 use baton_hub::Store;
 
 use crate::format;
@@ -28,6 +28,11 @@ impl Packing {
 /// The cache as it is on the disk, for looking into it and for making room.
 pub fn existing(store: &Store) -> PackedCache {
     cache(store, 0)
+}
+
+/// Where Core ML keeps what it has compiled.
+pub fn compiled(store: &Store) -> CompiledCache {
+    CompiledCache::new(store.settings().home.join("coreml"))
 }
 
 fn cache(store: &Store, limit: u64) -> PackedCache {

@@ -15,8 +15,8 @@ use crate::failure::{hinted, usage};
 /// The part of a command line that is about units.
 #[derive(Debug, clap::Args)]
 pub struct Units {
-    /// Unit that reads prompts: cpu, gpu, coreml, or auto for the best one (see baton tune); or
-    /// remote://HOST:PORT for a machine that runs baton prefill-server
+    /// Unit that reads prompts: cpu, gpu, coreml (on a Mac also called ane), or auto for the best one (see
+    /// baton tune); or remote://HOST:PORT for a machine that runs baton prefill-server
     #[arg(long, value_name = "UNIT", default_value = "auto", value_parser = named)]
     prefill: Named,
     /// Unit that writes answers: cpu, gpu, coreml, or auto for the best one

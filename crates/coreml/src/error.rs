@@ -57,6 +57,14 @@ pub enum Error {
         /// What is wrong with it.
         problem: String,
     },
+    /// Core ML has refused or failed.
+    #[error("Core ML cannot {doing}: {problem}")]
+    CoreMl {
+        /// What it was to do.
+        doing: String,
+        /// What it says.
+        problem: String,
+    },
     /// A function could not be run.
     #[error("function {function:?}, {op}: {problem}")]
     Run {

@@ -1,56 +1,65 @@
 //! A package as an executor: its functions called one after the other, its cache kept beside them.
+//!
+//! ```text
+//! roles     what each package is for
+//! chain     which arrays functions share
+//! pages     the cache
+//! mirrors   which of it functions have already
+//! steps     the calls of some new tokens
+//! ```
 
-mod decode;
+mod chain;
+mod mirrors;
+mod pages;
 mod roles;
+mod steps;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use baton_graph::{
-    Batch, ExecError, Executor, Graph, KvBlock, Limits, Logits, Pager, SeqId, Span, Usage,
-};
+use baton_graph::{Batch, ExecError, Executor, Graph, KvBlock, Limits, Logits, SeqId, Span, Usage};
 use baton_weights::Weights;
-use half::f16;
-use half::slice::HalfFloatSliceExt;
 
-use self::decode::Decoder;
+use self::chain::{Arrays, Bindings, Slot, chain};
+use self::mirrors::{Mirror, SequenceStates};
+use self::pages::Pages;
 use self::roles::Roles;
-use crate::host::{Host, Places};
-use crate::interpret::{Extreme, Interpreter, States, Tensor};
-use crate::lower::{HEAD, INCOMING, prefill_name};
+use crate::host::Host;
+use crate::interpret::{Extreme, Interpreter, Tensor};
+use crate::lower::{CACHES, DECODE, HEAD, HIDDEN_STATE, NEW, PAST, POSITION, prefill_name};
+use crate::mil::{Function, TensorType};
 use crate::package::Package;
+use crate::runtime::{ArrayId, Call, Interpreted, Runtime};
 use crate::unit::NAME;
 use crate::{Error, Result};
 
-/// Positions of a page: with one a sequence never shares a part of it.
-const PAGE: usize = 1;
-
-/// Names of inputs and outputs: see [`MilLowering`](crate::lower::MilLowering).
-const PAST_KEYS: &str = "past_keys";
-const PAST_VALUES: &str = "past_values";
-const KEYS: &str = "keys";
-const VALUES: &str = "values";
-const HIDDEN_STATE: &str = "hidden";
-
-/// Runs the functions of a package, or of all packages of a model in chunks: prefill, head, and for single
-/// tokens decode, if it is there.
+/// Runs the functions of a package, or of all packages of a model in chunks.
+///
+/// Prompts go through the prefill functions; single tokens through the decode function, if there is one,
+/// whose states are then a copy of the cache.
 #[derive(Debug)]
 pub struct PackageExecutor {
     graph: Graph,
     host: Host,
-    packages: Vec<Interpreter>,
+    runtime: Box<dyn Runtime>,
     /// The packages of layers, in their order, with the layers of each.
     chunks: Vec<(usize, Range<usize>)>,
-    /// The packages of the head, in the order of the vocabulary.
-    heads: Vec<usize>,
+    /// The packages of the head, in the order of the vocabulary, with their results.
+    heads: Vec<(usize, Vec<(String, TensorType)>)>,
+    /// What the head reads.
+    head_input: TensorType,
     /// New tokens and history of each prefill function, which all chunks have.
     functions: Vec<(usize, usize)>,
-    head_rows: usize,
-    decoder: Option<Decoder>,
+    /// Places and type of the states of the decode function, for each chunk.
+    decode: Option<Vec<TensorType>>,
+    /// The arrays of each function, by its name and chunk.
+    bindings: BTreeMap<String, Vec<Bindings>>,
+    arrays: Arrays,
+    /// What the arrays of earlier keys and values hold, and for which history they are.
+    past: (Mirror, usize),
+    states: SequenceStates,
     limits: Limits,
-    pager: Pager,
-    /// Keys, then values, of a position, each `(layers, heads, features)`.
-    pages: Vec<Option<Box<[f16]>>>,
+    pages: Pages,
     weight_bytes: usize,
 }
 
@@ -66,8 +75,25 @@ impl PackageExecutor {
         packages: Vec<(&Package, Interpreter)>,
         limits: Limits,
     ) -> Result<PackageExecutor> {
-        let of_packages = packages.iter().map(|(package, _)| *package);
-        let Roles { chunks, heads, functions, head_rows, factor } = Roles::of(of_packages)?;
+        let (packages, interpreters): (Vec<_>, Vec<_>) = packages.into_iter().unzip();
+        let runtime = Box::new(Interpreted::new(interpreters));
+        PackageExecutor::with_runtime(graph, weights, &packages, runtime, limits)
+    }
+
+    /// As [`PackageExecutor::new`], with something else that runs the packages, which it was given in the
+    /// same order.
+    ///
+    /// # Errors
+    /// As [`PackageExecutor::new`].
+    pub fn with_runtime(
+        graph: &Graph,
+        weights: &Weights,
+        packages: &[&Package],
+        runtime: Box<dyn Runtime>,
+        limits: Limits,
+    ) -> Result<PackageExecutor> {
+        let Roles { chunks, heads, functions, decode, head_rows, factor } =
+            Roles::of(packages.iter().copied())?;
         let longest = functions.iter().map(|(_, history)| *history).max();
         let starts = functions.iter().any(|(_, history)| *history == 0);
         if !starts || longest.is_none_or(|longest| longest + 1 < limits.context) {
@@ -81,47 +107,56 @@ impl PackageExecutor {
         if host.anatomy.cache.is_some_and(|[expected, ..]| expected != layers) {
             return Err(Error::malformed(format!("its {layers} layers are not the model's")));
         }
-        let pager = Pager::new(PAGE, &limits);
-        let bytes = packages.iter().map(|(package, _)| package.weight_bytes() as usize).sum();
-        let packages: Vec<_> = packages.into_iter().map(|(_, interpreter)| interpreter).collect();
-        let decoder = match host.anatomy.cache {
-            Some(cache) => Decoder::new(&packages, &chunks, cache)?,
-            None => None,
+        let function = |package: usize, name: &str| {
+            packages[package].model.program.functions.get(name).ok_or_else(other_model)
         };
+        let decode = decode && host.anatomy.cache.is_some();
+        let names = functions.iter().map(|&(tokens, history)| prefill_name(tokens, history));
+        let mut known = host.names();
+        known.push(POSITION.into());
+        let mut bindings = BTreeMap::new();
+        for name in names.chain(decode.then(|| DECODE.to_owned())) {
+            let found = chunks.iter().map(|(package, _)| function(*package, &name));
+            let found = found.collect::<Result<Vec<&Function>>>()?;
+            for (function, (_, layers)) in found.iter().zip(&chunks) {
+                check_cache(function, layers.len(), host.anatomy.cache)?;
+            }
+            bindings.insert(name, chain(&found, &known)?);
+        }
+        let state = |&(package, _): &(usize, _)| {
+            let mut states = function(package, DECODE)?.states();
+            let first = states.next().map(|(_, ty)| ty.clone());
+            first.ok_or_else(|| Error::malformed(format!("its function {DECODE:?} has no state")))
+        };
+        let decode = decode.then(|| chunks.iter().map(state).collect::<Result<_>>()).transpose()?;
+        let outputs = |&package: &usize| {
+            let outputs = function(package, HEAD)?.outputs();
+            Ok((package, outputs.map(|(name, ty)| (name.to_owned(), ty.clone())).collect()))
+        };
+        let dtype = crate::mil::DataType::Float16;
         Ok(PackageExecutor {
             graph: graph.clone(),
+            weight_bytes: packages.iter().map(|package| package.weight_bytes() as usize).sum(),
+            heads: heads.iter().map(outputs).collect::<Result<_>>()?,
+            head_input: TensorType::new(dtype, &[1, host.anatomy.hidden, 1, head_rows]),
+            pages: Pages::new(host.anatomy.cache, &limits),
+            // As many as have whole contexts in the cache.
+            states: SequenceStates::new(limits.kv_tokens / limits.context.max(1)),
+            past: (Mirror::default(), 0),
+            arrays: Arrays::default(),
             host,
-            weight_bytes: bytes,
-            packages,
-            decoder,
+            runtime,
             chunks,
-            heads,
             functions,
-            head_rows,
+            decode,
+            bindings,
             limits,
-            pages: vec![None; pager.pages()],
-            pager,
         })
     }
 
     /// The largest results so far of all packages whose interpreters take note of them.
     pub fn extremes(&self) -> Vec<Extreme> {
-        self.packages.iter().flat_map(Interpreter::extremes).collect()
-    }
-
-    /// Elements of the keys, or of the values, of a position.
-    fn per_position(&self) -> usize {
-        self.host.anatomy.cache.map_or(0, |[layers, heads, width]| layers * heads * width)
-    }
-
-    /// The function for `tokens` new tokens behind `past` others: the one with the fewest columns that
-    /// takes all of them, else the one with the most.
-    fn function(&self, tokens: usize, past: usize) -> Option<(usize, usize)> {
-        let fits = self.functions.iter().copied().filter(|(_, history)| *history >= past);
-        fits.min_by_key(|&(columns, history)| match columns >= tokens {
-            true => (0, columns, history),
-            false => (1, usize::MAX - columns, history),
-        })
+        self.runtime.extremes()
     }
 
     /// Evaluates a span whose pages are there already, and appends the wanted rows of its hidden state.
@@ -135,147 +170,91 @@ impl PackageExecutor {
         let mut done = 0;
         while done < span.tokens.len() {
             let (rest, past) = (&span.tokens[done..], start + done);
-            if let ([token], true) = (rest, self.decodes(past)) {
-                let hidden = self.decode(span.seq, *token, past)?;
-                if done >= first_row {
-                    rows.extend(hidden);
-                }
-                break;
-            }
-            let (columns, history) =
-                self.function(rest.len(), past).ok_or_else(|| Error::Unsupported {
-                    what: format!("a history of {past} tokens by this package"),
-                    instead: "compile functions for longer histories".into(),
-                })?;
-            let tokens = &rest[..rest.len().min(columns)];
-            let name = prefill_name(columns, history);
-            let shared = self.host.inputs(tokens, past, columns, Places::Behind(history));
-            let mut hidden = Tensor::floats(&[0], Vec::new());
-            for (package, layers) in self.chunks.clone() {
-                let mut inputs = Vec::new();
-                for (input, ty) in self.packages[package].inputs(&name) {
-                    let known = shared.iter().find(|(given, _)| given == input);
-                    let tensor = match (input, known) {
-                        (INCOMING, _) => hidden.clone(),
-                        (PAST_KEYS | PAST_VALUES, _) => {
-                            let which = usize::from(input == PAST_VALUES);
-                            self.history(span.seq, which, &layers, past, &ty.shape)?
-                        }
-                        (_, Some((_, tensor))) => tensor.clone(),
-                        // The interpreter says what is missing.
-                        (_, None) => continue,
-                    };
-                    inputs.push((input, tensor));
-                }
-                let mut outputs =
-                    self.packages[package].run(&name, &inputs, &mut States::default())?;
-                self.store(span.seq, past..past + tokens.len(), columns, &layers, &outputs)?;
-                hidden = outputs.remove(HIDDEN_STATE).ok_or_else(|| no_output(HIDDEN_STATE))?;
-            }
-            let hidden = hidden.as_floats().ok_or_else(|| no_output(HIDDEN_STATE))?;
-            for column in 0..tokens.len() {
-                if done + column >= first_row {
+            let (hidden, tokens, columns) = match rest {
+                [token] if self.decodes(past) => (self.decode_token(span.seq, *token, past)?, 1, 1),
+                _ => self.prefill_tokens(span.seq, rest, past)?,
+            };
+            if first_row < done + tokens {
+                let hidden = self.runtime.get(hidden)?;
+                let hidden = hidden.as_floats().ok_or_else(other_model)?;
+                for column in first_row.saturating_sub(done)..tokens {
                     rows.extend(hidden[column..].iter().step_by(columns));
                 }
             }
-            done += tokens.len();
-        }
-        Ok(())
-    }
-
-    /// The keys (`which` 0) or values (1) of some layers at the first `past` positions of a sequence,
-    /// `(layers, heads, history, features)`.
-    fn history(
-        &self,
-        seq: SeqId,
-        which: usize,
-        layers: &Range<usize>,
-        past: usize,
-        shape: &[usize],
-    ) -> Result<Tensor> {
-        let [_, heads, width] = self.host.anatomy.cache.unwrap_or([0; 3]);
-        let history = match *shape {
-            [l, h, history, w] if [l, h, w] == [layers.len(), heads, width] => history,
-            _ => return Err(other_model()),
-        };
-        let mut values = vec![0.0; shape.iter().product()];
-        let first = which * self.per_position() + layers.start * heads * width;
-        for position in 0..past {
-            let rows = &self.page(seq, position)[first..first + layers.len() * heads * width];
-            for (head, row) in rows.chunks_exact(width).enumerate() {
-                let at = (head * history + position) * width;
-                row.convert_to_f32_slice(&mut values[at..at + width]);
-            }
-        }
-        Ok(Tensor::floats(shape, values))
-    }
-
-    fn page(&self, seq: SeqId, position: usize) -> &[f16] {
-        let (page, _) = self.pager.locate(seq, position);
-        self.pages[page.0 as usize].as_deref().expect("positions are written before they are read")
-    }
-
-    fn page_mut(&mut self, seq: SeqId, position: usize) -> &mut [f16] {
-        let (page, _) = self.pager.locate(seq, position);
-        let len = 2 * self.per_position();
-        let page = &mut self.pages[page.0 as usize];
-        page.get_or_insert_with(|| vec![f16::ZERO; len].into())
-    }
-
-    /// Keeps the keys and values of some layers that a function made for these positions.
-    fn store(
-        &mut self,
-        seq: SeqId,
-        positions: Range<usize>,
-        columns: usize,
-        layers: &Range<usize>,
-        outputs: &BTreeMap<String, Tensor>,
-    ) -> Result<()> {
-        let Some([_, heads, width]) = self.host.anatomy.cache else { return Ok(()) };
-        let (each, first) = (self.per_position(), layers.start * heads * width);
-        for (which, name) in [KEYS, VALUES].into_iter().enumerate() {
-            let part = floats(outputs, name)?;
-            if part.len() != layers.len() * heads * columns * width {
-                return Err(other_model());
-            }
-            for (column, position) in positions.clone().enumerate() {
-                let page = self.page_mut(seq, position);
-                let page = &mut page[which * each + first..][..layers.len() * heads * width];
-                for (head, to) in page.chunks_exact_mut(width).enumerate() {
-                    let at = (head * columns + column) * width;
-                    to.convert_from_f32_slice(&part[at..at + width]);
-                }
-            }
+            done += tokens;
         }
         Ok(())
     }
 
     /// Logits of rows of the hidden state.
-    fn head(&self, rows: &[f32]) -> Result<Vec<f32>> {
-        let (hidden, columns) = (self.host.anatomy.hidden, self.head_rows);
-        let call = |group: &[f32]| {
+    fn head(&mut self, rows: &[f32]) -> Result<Vec<f32>> {
+        let hidden = self.host.anatomy.hidden;
+        let mut logits = Vec::new();
+        let columns = self.head_input.shape[3];
+        let each = self.runtime.together().saturating_mul(hidden * columns);
+        for rows in rows.chunks(each) {
+            self.head_calls(rows, &mut logits)?;
+        }
+        // What many rows at once have taken is not kept.
+        let first = Slot::head_call(0);
+        let unwanted =
+            self.arrays.drain(|slot| slot.is_of_head() && !slot.purpose.starts_with(&first));
+        unwanted.into_iter().for_each(|array| self.runtime.release(array));
+        let wanted = rows.len() / hidden * self.graph.vocab();
+        if logits.len() == wanted { Ok(logits) } else { Err(other_model()) }
+    }
+
+    /// As [`PackageExecutor::head`], with one call of each package for as many rows as it takes at once.
+    fn head_calls(&mut self, rows: &[f32], logits: &mut Vec<f32>) -> Result<()> {
+        let PackageExecutor { heads, head_input, arrays, runtime, host, .. } = self;
+        let (hidden, columns) = (host.anatomy.hidden, head_input.shape[3]);
+        let groups: Vec<&[f32]> = rows.chunks(hidden * columns).collect();
+        let mut array = |call: usize, name: &str, ty: &TensorType| {
+            arrays.get(&Slot::of_head(call, name, ty), |ty| runtime.array(ty))
+        };
+        let (mut inputs, mut outputs) = (Vec::new(), vec![Vec::new(); heads.len()]);
+        for call in 0..groups.len() {
+            inputs.push(array(call, HIDDEN_STATE, head_input)?);
+            for (head, (_, results)) in heads.iter().enumerate() {
+                let of =
+                    |(name, ty): &(String, TensorType)| array(call, &format!("{head}/{name}"), ty);
+                outputs[head].push(results.iter().map(of).collect::<Result<Vec<ArrayId>>>()?);
+            }
+        }
+        for (group, &input) in groups.iter().zip(&inputs) {
             let mut x = vec![0.0; hidden * columns];
             for (column, row) in group.chunks_exact(hidden).enumerate() {
                 x[column..].iter_mut().step_by(columns).zip(row).for_each(|(x, &v)| *x = v);
             }
-            vec![("hidden", Tensor::floats(&[1, hidden, 1, columns], x))]
-        };
-        let calls: Vec<_> = rows.chunks(hidden * columns).map(call).collect();
-        let run = |&head: &usize| self.packages[head].run_all(HEAD, &calls);
-        let results = self.heads.iter().map(run).collect::<Result<Vec<_>>>()?;
-        let mut logits = Vec::new();
-        for (call, group) in rows.chunks(hidden * columns).enumerate() {
+            runtime.set(input, Tensor::floats(&head_input.shape, x))?;
+        }
+        for ((package, results), outputs) in heads.iter().zip(&outputs) {
+            let call = |(&input, outputs): (&ArrayId, &Vec<ArrayId>)| Call {
+                package: *package,
+                function: HEAD,
+                inputs: vec![(HIDDEN_STATE, input)],
+                outputs: results
+                    .iter()
+                    .map(|(name, _)| name.as_str())
+                    .zip(outputs.iter().copied())
+                    .collect(),
+                state: None,
+            };
+            let calls: Vec<Call<'_>> = inputs.iter().zip(outputs).map(call).collect();
+            let job = runtime.start(&calls)?;
+            runtime.wait(job)?;
+        }
+        for (call, group) in groups.iter().enumerate() {
+            let pieces = outputs.iter().flat_map(|outputs| &outputs[call]);
+            let pieces = pieces.map(|&piece| runtime.get(piece)).collect::<Result<Vec<_>>>()?;
             for column in 0..group.len() / hidden {
-                for outputs in results.iter().map(|results| &results[call]) {
-                    for piece in 0..outputs.len() {
-                        let piece = floats(outputs, &format!("logits_{piece}"))?;
-                        logits.extend(piece[column..].iter().step_by(columns));
-                    }
+                for piece in &pieces {
+                    let piece = piece.as_floats().ok_or_else(other_model)?;
+                    logits.extend(piece[column..].iter().step_by(columns));
                 }
             }
         }
-        let wanted = rows.len() / hidden * self.graph.vocab();
-        if logits.len() == wanted { Ok(logits) } else { Err(other_model()) }
+        Ok(())
     }
 
     fn evaluate(&mut self, batch: &Batch, starts: &[usize]) -> Result<Vec<f32>> {
@@ -288,15 +267,23 @@ impl PackageExecutor {
         }
         self.head(&rows)
     }
+
+    /// From position `len` on, a sequence is no longer what functions have of it.
+    fn forget(&mut self, seq: SeqId, len: usize) {
+        self.past.0.forget(seq, len);
+        self.states.forget(seq, len);
+    }
 }
 
-fn floats<'a>(outputs: &'a BTreeMap<String, Tensor>, name: &str) -> Result<&'a [f32]> {
-    let found = outputs.get(name).and_then(Tensor::as_floats);
-    found.ok_or_else(|| no_output(name))
-}
-
-fn no_output(name: &str) -> Error {
-    Error::malformed(format!("a function has no output {name:?}"))
+/// Whether the tensors of a function are those of so many layers of the model's cache.
+fn check_cache(function: &Function, layers: usize, cache: Option<[usize; 3]>) -> Result<()> {
+    let [_, heads, width] = cache.unwrap_or([0; 3]);
+    let exact = |ty: &TensorType| matches!(ty.shape[..], [l, h, _, w] if [l, h, w] == [layers, heads, width]);
+    let inputs = function.tensor_inputs().filter(|(name, _)| PAST.contains(name));
+    let mut all = inputs.chain(function.outputs().filter(|(name, _)| NEW.contains(name)));
+    let holds = |ty: &TensorType| matches!(ty.shape[..], [l, h, _, w] if l >= layers && h >= heads && w >= width);
+    let states = function.states().all(|(name, ty)| CACHES.contains(&name) && holds(ty));
+    if all.all(|(_, ty)| exact(ty)) && states { Ok(()) } else { Err(other_model()) }
 }
 
 fn other_model() -> Error {
@@ -318,8 +305,8 @@ impl From<Error> for ExecError {
 impl Executor for PackageExecutor {
     fn forward(&mut self, batch: &Batch) -> std::result::Result<Logits, ExecError> {
         batch.check(self.host.vocab(), &self.limits)?;
-        let starts: Vec<usize> = batch.spans.iter().map(|span| self.pager.len(span.seq)).collect();
-        self.pager.append_batch(batch)?;
+        let starts: Vec<usize> = batch.spans.iter().map(|span| self.len(span.seq)).collect();
+        self.pages.pager.append_batch(batch)?;
         let values = self.evaluate(batch, &starts);
         if values.is_err() {
             for (span, &start) in batch.spans.iter().zip(&starts) {
@@ -335,22 +322,23 @@ impl Executor for PackageExecutor {
     }
 
     fn len(&self, seq: SeqId) -> usize {
-        self.pager.len(seq)
+        self.pages.pager.len(seq)
     }
 
     fn truncate(&mut self, seq: SeqId, len: usize) -> std::result::Result<(), ExecError> {
-        self.changed(seq, len);
-        self.pager.truncate(seq, len)
+        self.forget(seq, len);
+        self.pages.pager.truncate(seq, len)
     }
 
     fn copy(&mut self, from: SeqId, to: SeqId, len: usize) -> std::result::Result<(), ExecError> {
-        self.changed(to, 0);
-        self.pager.copy(from, to, len)
+        self.forget(to, 0);
+        self.pages.pager.copy(from, to, len)
     }
 
     fn free(&mut self, seq: SeqId) {
-        self.changed(seq, 0);
-        self.pager.free(seq);
+        self.forget(seq, 0);
+        self.states.free(seq);
+        self.pages.pager.free(seq);
     }
 
     fn export_kv(
@@ -358,18 +346,7 @@ impl Executor for PackageExecutor {
         seq: SeqId,
         range: Range<usize>,
     ) -> std::result::Result<KvBlock, ExecError> {
-        let mut block = KvBlock::for_range(&self.graph, seq, self.len(seq), &range)?;
-        let (each, width, heads) = (self.per_position(), block.head_dim, block.kv_heads);
-        for (token, position) in range.enumerate() {
-            let page = self.page(seq, position);
-            for (i, row) in page.chunks_exact(width).enumerate() {
-                let head = i % (each / width);
-                let at = block.offset(head / heads, head % heads, token);
-                let part = if i < each / width { &mut block.keys } else { &mut block.values };
-                part[at..at + width].copy_from_slice(row);
-            }
-        }
-        Ok(block)
+        self.pages.export(&self.graph, seq, range)
     }
 
     fn import_kv(
@@ -379,27 +356,15 @@ impl Executor for PackageExecutor {
         block: &KvBlock,
     ) -> std::result::Result<(), ExecError> {
         block.check(&self.graph)?;
-        KvBlock::check_position(at, self.len(seq))?;
-        self.pager.append(&[(seq, block.tokens)])?;
-        let (each, width, heads) = (self.per_position(), block.head_dim, block.kv_heads);
-        for token in 0..block.tokens {
-            for (i, row) in self.page_mut(seq, at + token).chunks_exact_mut(width).enumerate() {
-                let head = i % (each / width);
-                let from = block.offset(head / heads, head % heads, token);
-                let part = if i < each / width { &block.keys } else { &block.values };
-                row.copy_from_slice(&part[from..from + width]);
-            }
-        }
-        Ok(())
+        self.pages.import(seq, at, block)
     }
 
     fn usage(&self) -> Usage {
-        let written = self.pages.iter().flatten().count();
         Usage {
             weight_bytes: self.weight_bytes,
-            kv_bytes: written * 4 * self.per_position(),
+            kv_bytes: self.pages.bytes(),
             scratch_bytes: 0,
-            kv_tokens: (self.pager.pages() - self.pager.free_pages()) * PAGE,
+            kv_tokens: self.pages.tokens(),
             kv_capacity: self.limits.kv_tokens,
         }
     }

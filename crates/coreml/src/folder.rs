@@ -19,6 +19,7 @@ use sha2::{Digest, Sha256};
 use crate::executor::PackageExecutor;
 use crate::interpret::{Interpreter, Precision};
 use crate::package::{Package, inside};
+use crate::runtime::Device;
 use crate::unit::NAME;
 use crate::{Error, Result};
 
@@ -114,6 +115,11 @@ impl Folder {
         self.context
     }
 
+    /// Where the packages are, in their order.
+    fn paths(&self) -> impl Iterator<Item = PathBuf> {
+        self.packages.iter().map(|name| self.path.join(name))
+    }
+
     /// Opens the packages, in their order, after a look at every file of the folder.
     ///
     /// # Errors
@@ -202,12 +208,18 @@ pub struct FolderUnit {
     folder: PathBuf,
     pool: Arc<Pool>,
     precision: Precision,
+    device: Option<Device>,
 }
 
 impl FolderUnit {
     /// The unit for the folder at a path, with the CPU's threads that it computes with.
     pub fn new(folder: impl Into<PathBuf>, pool: Arc<Pool>) -> FolderUnit {
-        FolderUnit { folder: folder.into(), pool, precision: Precision::F32 }
+        FolderUnit { folder: folder.into(), pool, precision: Precision::F32, device: None }
+    }
+
+    /// Runs the packages by Core ML on a machine that has it, instead of the interpreter.
+    pub fn on(self, device: Device) -> FolderUnit {
+        FolderUnit { device: Some(device), ..self }
     }
 
     /// Computes in another precision.
@@ -231,6 +243,15 @@ impl Unit for FolderUnit {
         let folder = Folder::open(&self.folder)?;
         folder.check(graph, &limits)?;
         let packages = folder.packages()?;
+        if let Some(device) = &self.device {
+            let paths: Vec<PathBuf> = folder.paths().collect();
+            let opened: Vec<_> = paths.iter().map(PathBuf::as_path).zip(&packages).collect();
+            let runtime = device.open(&opened)?;
+            let packages: Vec<&Package> = packages.iter().collect();
+            let executor =
+                PackageExecutor::with_runtime(graph, weights, &packages, runtime, limits)?;
+            return Ok(Box::new(executor));
+        }
         let interpreted = packages.iter().map(|package| {
             Ok((package, Interpreter::new(package, self.precision, self.pool.clone())?))
         });

@@ -7,35 +7,6 @@ use crate::Result;
 use crate::interpret::Tensor;
 use crate::lower::{Anatomy, HIDDEN};
 
-/// What the places of masks stand for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Places {
-    /// So many earlier tokens, then the new ones.
-    Behind(usize),
-    /// The positions of a cache that holds so many.
-    Cache(usize),
-}
-
-impl Places {
-    fn count(self, columns: usize) -> usize {
-        match self {
-            Places::Behind(history) => history + columns,
-            Places::Cache(places) => places,
-        }
-    }
-
-    /// Where the token of a place stands in the sequence, if there is one; the new ones begin at `start`.
-    fn position(self, place: usize, start: usize) -> Option<usize> {
-        match self {
-            Places::Behind(history) => match place.checked_sub(history) {
-                Some(column) => Some(start + column),
-                None => Some(place).filter(|&place| place < start),
-            },
-            Places::Cache(_) => Some(place),
-        }
-    }
-}
-
 /// The inputs of a graph's functions for given tokens.
 #[derive(Debug)]
 pub(crate) struct Host {
@@ -65,14 +36,29 @@ impl Host {
         tables.find(by_token).map_or(usize::MAX, |(_, table)| table.shape()[0])
     }
 
+    /// The names of all that [`Host::inputs`] makes.
+    pub fn names(&self) -> Vec<String> {
+        let Anatomy { embeddings, ropes, windows, .. } = &self.anatomy;
+        let embedded = (0..embeddings.len()).map(Anatomy::embedded);
+        let rotations = (0..ropes.len()).flat_map(Anatomy::rotation);
+        embedded.chain(rotations).chain(windows.iter().map(|&w| Anatomy::mask(w))).collect()
+    }
+
+    /// The places of a prefill function's masks: those of `history` earlier tokens, of which the first
+    /// `start` are there, then the new ones'. The position of each, if there is a token.
+    pub fn places(start: usize, columns: usize, history: usize) -> Vec<Option<usize>> {
+        let earlier = (0..history).map(|place| (place < start).then_some(place));
+        earlier.chain((start..start + columns).map(Some)).collect()
+    }
+
     /// Embeddings, rotations and masks of `tokens`, which begin at position `start`, for a function of
-    /// `columns` columns.
+    /// `columns` columns and masks over places with these positions.
     pub fn inputs(
         &self,
         tokens: &[u32],
         start: usize,
         columns: usize,
-        places: Places,
+        places: &[Option<usize>],
     ) -> Vec<(String, Tensor)> {
         let mut inputs = Vec::new();
         for (i, (embedding, table)) in self.anatomy.embeddings.iter().zip(&self.tables).enumerate()
@@ -102,19 +88,17 @@ impl Host {
             inputs.extend(Anatomy::rotation(i).into_iter().zip(tables));
         }
         for &window in &self.anatomy.windows {
-            let count = places.count(columns);
-            let mut mask = vec![HIDDEN; columns * count];
-            for (column, row) in mask.chunks_exact_mut(count).enumerate() {
+            let mut mask = vec![HIDDEN; columns * places.len()];
+            for (column, row) in mask.chunks_exact_mut(places.len()).enumerate() {
                 let own = start + column;
                 let first = window.map_or(0, |window| (own + 1).saturating_sub(window));
-                for (place, value) in row.iter_mut().enumerate() {
-                    let position = places.position(place, start);
+                for (position, value) in places.iter().zip(row) {
                     if position.is_some_and(|position| (first..=own).contains(&position)) {
                         *value = 0.0;
                     }
                 }
             }
-            let tensor = Tensor::floats(&[1, 1, columns, count], mask);
+            let tensor = Tensor::floats(&[1, 1, columns, places.len()], mask);
             inputs.push((Anatomy::mask(window), tensor));
         }
         inputs

@@ -74,19 +74,15 @@ impl States {
         self.held.get(name)
     }
 
+    /// As [`States::get`], to change some of it.
+    pub(crate) fn get_mut(&mut self, name: &str) -> Option<&mut Tensor> {
+        self.held.get_mut(name)
+    }
+
     /// Makes a state hold something else, rounded to half precision as all states are.
     pub fn set(&mut self, name: &str, mut tensor: Tensor) {
         tensor.round_to_f16();
         self.held.insert(name.to_owned(), tensor);
-    }
-
-    /// Changes the numbers that a state holds, if there is such a state and it holds numbers. They are
-    /// rounded as by [`States::set`].
-    pub fn edit(&mut self, name: &str, change: impl FnOnce(&[usize], &mut [f32])) {
-        if let Some(tensor) = self.held.get_mut(name) {
-            tensor.edit(change);
-            tensor.round_to_f16();
-        }
     }
 }
 

@@ -11,6 +11,7 @@
 //! - [`lower`]: makes functions of a model's graph; [`calibrate`] finds what keeps it in half precision.
 //! - [`Folder`], [`FolderUnit`]: the packages that a model was compiled into, found again and run.
 //! - [`CoreMl`], [`PackageExecutor`]: the compute unit that both make together; [`compare`]: how good it is.
+//! - [`runtime`]: what an executor's functions are run by.
 //!
 //! The crate speaks opset `CoreML8` (specification 9: iOS 18, macOS 15) and reads older ones as far as
 //! their operations are the same.
@@ -31,6 +32,7 @@ mod package;
 pub mod passes;
 mod quality;
 pub mod report;
+pub mod runtime;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod unit;

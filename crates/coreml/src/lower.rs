@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! anatomy     what a graph needs from its caller: embeddings, rotations, masks; where its head begins
+//! features    the names of inputs and outputs
 //! forms       which weights are written in half precision, palettized or as integers
 //! weights     weights in their forms, written once for all functions
 //! palette     indices into tables, whose values are the means that `means` finds
@@ -21,6 +22,7 @@
 
 mod anatomy;
 mod attention;
+mod features;
 mod forms;
 mod function;
 mod integers;
@@ -41,6 +43,7 @@ use baton_weights::Weights;
 
 pub use self::anatomy::{Anatomy, Embedding};
 pub(crate) use self::attention::MASKED;
+pub(crate) use self::features::{CACHES, HIDDEN_STATE, NEW, PAST, POSITION};
 pub use self::forms::{Form, Forms};
 pub(crate) use self::function::{Cache, FunctionLowering, HeadCut, Held, PartLowering};
 pub use self::integers::{INTEGER_BITS, Integer};

@@ -6,6 +6,7 @@
 //! ```text
 //! rules     what is known of the Neural Engine
 //! cost      operations and bytes that an operation takes
+//! placement where Core ML says that they run, on a Mac
 //! layer     which operations are one of many layers that are alike
 //! html      a report as a page, with a picture of a layer
 //! ```
@@ -13,6 +14,7 @@
 mod cost;
 mod html;
 mod layer;
+mod placement;
 mod rules;
 
 use std::collections::BTreeMap;
@@ -20,14 +22,17 @@ use std::collections::BTreeMap;
 use serde_json::{Value as Json, json};
 
 pub use self::cost::Cost;
+pub use self::placement::{MeasuredUnit, Placement};
 pub use self::rules::{RULES, Rule, Verdict};
 use crate::Package;
 use crate::mil::Function;
 use crate::mil::view::View;
 
-/// What every report says of itself.
-pub const NOTE: &str =
+/// What reports say of themselves.
+const NOTE: &str =
     "A prediction from published rules; nothing was measured, and chips and systems differ.";
+/// And if Core ML has said where operations run.
+const PLANNED: &str = "A prediction from published rules, and beside it where Core ML plans to run each operation here.";
 
 /// Where an operation would run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -69,6 +74,8 @@ pub struct FunctionReport {
     pub ops: Vec<Placed>,
     /// What concerns the function, or some of its operations.
     pub warnings: Vec<Warning>,
+    /// The share of its time on the Neural Engine, as Core ML estimates it, if it does.
+    pub measured_share: Option<f64>,
 }
 
 /// An operation with its place.
@@ -78,8 +85,12 @@ pub struct Placed {
     pub name: String,
     /// What it does.
     pub kind: String,
+    /// The names of its results.
+    pub results: Vec<String>,
     /// Where it would run.
     pub unit: Unit,
+    /// Where Core ML says that it runs, if that is known.
+    pub measured: Option<MeasuredUnit>,
     /// The rule by which it is not on the Neural Engine.
     pub rule: Option<&'static Rule>,
     /// What it takes.
@@ -108,6 +119,8 @@ pub struct Row {
     pub kind: String,
     /// Where they would run.
     pub unit: Unit,
+    /// Where Core ML says that they run, if that is known.
+    pub measured: Option<MeasuredUnit>,
     /// Why.
     pub rule: Option<&'static Rule>,
     /// How many they are.
@@ -126,6 +139,11 @@ impl Report {
             Some(Warning { rule, text, count: 1 })
         });
         Report { functions: functions.collect(), warnings: warnings.collect() }
+    }
+
+    /// How far what it says can be trusted.
+    pub fn note(&self) -> &'static str {
+        if self.functions.iter().any(FunctionReport::is_measured) { PLANNED } else { NOTE }
     }
 
     /// The least share of a function's operations, by their cost, that is on the Neural Engine.
@@ -155,6 +173,7 @@ impl Report {
                     "op": row.kind,
                     "count": row.count,
                     "unit": row.unit.name(),
+                    "measured": row.measured.map(MeasuredUnit::name),
                     "rule": row.rule.map(|rule| rule.name),
                     "reason": row.reason(),
                     "flops": row.cost.flops,
@@ -166,13 +185,14 @@ impl Report {
             json!({
                 "name": function.name,
                 "neural_engine": { "flops_share": flops, "bytes_share": bytes },
+                "measured_share": function.measured_share,
                 "rows": rows.collect::<Vec<_>>(),
                 "warnings": function.warnings.iter().map(warning).collect::<Vec<_>>(),
             })
         });
         json!({
             "format": 1,
-            "note": NOTE,
+            "note": self.note(),
             "least_flops_share": self.least_share(),
             "functions": functions.collect::<Vec<_>>(),
             "warnings": self.warnings.iter().map(warning).collect::<Vec<_>>(),
@@ -233,14 +253,16 @@ impl FunctionReport {
             ops.push(Placed {
                 name: op.name().to_owned(),
                 kind: op.kind.clone(),
+                results: op.outputs.iter().map(|result| result.name.clone()).collect(),
                 unit,
+                measured: None,
                 rule,
                 cost: Cost::of(&view, op),
                 shape: view.result_type(op).map_or(Vec::new(), |ty| ty.shape.clone()),
                 after,
             });
         }
-        FunctionReport { name: name.to_owned(), ops, warnings }
+        FunctionReport { name: name.to_owned(), ops, warnings, measured_share: None }
     }
 
     /// What all operations take.
@@ -261,7 +283,8 @@ impl FunctionReport {
         for op in &self.ops {
             let same = |row: &&mut Row| {
                 let rules = (row.rule.map(|r| r.name), op.rule.map(|r| r.name));
-                row.kind == op.kind && row.unit == op.unit && rules.0 == rules.1
+                let units = (row.unit, row.measured) == (op.unit, op.measured);
+                row.kind == op.kind && units && rules.0 == rules.1
             };
             match rows.iter_mut().find(same) {
                 Some(row) => {
@@ -271,6 +294,7 @@ impl FunctionReport {
                 None => rows.push(Row {
                     kind: op.kind.clone(),
                     unit: op.unit,
+                    measured: op.measured,
                     rule: op.rule,
                     count: 1,
                     cost: op.cost,

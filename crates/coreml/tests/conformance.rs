@@ -48,3 +48,11 @@ fn best_tokens_are_found_among_all_logits() {
 fn failures_change_nothing() {
     conformance::failures(&unit(), SAME);
 }
+
+#[test]
+fn few_functions_and_states_give_the_same() {
+    let unit = unit().with_few_functions().with_chunk(16);
+    conformance::models(&unit, F32, SAME);
+    conformance::caches(&unit, F32, SAME);
+    conformance::failures(&unit, SAME);
+}

@@ -1,12 +1,12 @@
 //! Folders of packages: run as the model is, tokens one by one through the states, and refused if damaged.
 
+mod fake;
+
 use std::fs;
 use std::path::Path;
-use std::sync::Arc;
 
 use baton_coreml::lower::{Chunks, Lowering, MilLowering};
 use baton_coreml::{FOLDER_FILE, FOLDER_FORMAT, FolderUnit, PackageWriter, describe_files};
-use baton_cpu::{Isa, Pool};
 use baton_graph::testing::conformance::{self, Tolerance};
 use baton_graph::testing::{Tiny, random_tokens, random_weights};
 use baton_graph::{Batch, ExecError, Executor, Graph, Limits, Rows, SeqId, Unit, hex, reference};
@@ -14,14 +14,12 @@ use baton_weights::Weights;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use fake::{fake, pool};
+
 const F32: Tolerance = Tolerance { nmse: 1e-5, worst: 1e-2 };
 /// A chunk by the prefill function and tokens by the decode function round differently.
 const SAME: Tolerance = Tolerance { nmse: 1e-5, worst: 1e-2 };
 const LIMITS: Limits = Limits { context: 40, kv_tokens: 80, batch_tokens: 40 };
-
-fn pool() -> Arc<Pool> {
-    Arc::new(Pool::new(1, Isa::detect()).unwrap())
-}
 
 /// A folder of the packages of a graph, with a decode function for single tokens.
 fn write(
@@ -77,6 +75,23 @@ fn models_in_a_folder_agree_with_the_reference_token_by_token_too() {
     for chunks in [Chunks::Whole, Chunks::Count(1)] {
         conformance::models(&ThroughFolder(chunks), F32, SAME);
     }
+}
+
+#[test]
+fn a_folder_runs_by_core_ml_where_that_is() {
+    let tiny = Tiny { layers: 3, ..Tiny::default() };
+    let graph = tiny.graph().unwrap();
+    let weights = random_weights(&graph, 11);
+    let tokens = random_tokens(30, tiny.vocab, 5);
+    let folder = write(&graph, &weights, LIMITS.context, Chunks::Count(2)).unwrap();
+    let room = tempfile::tempdir().unwrap();
+    let (machine, device) = fake(room.path());
+    let unit = FolderUnit::new(folder.path(), pool()).on(device);
+    let mut executor = unit.compile(&graph, &weights, LIMITS).unwrap();
+    assert_eq!(machine.loaded.lock().unwrap().len(), 3, "two chunks and the head");
+    let expected = reference::logits(&graph, &weights, &tokens).unwrap();
+    let batch = Batch::one(SeqId(0), tokens, Rows::All);
+    F32.check("on a device", &executor.forward(&batch).unwrap().values, &expected.values);
 }
 
 #[test]

@@ -1,14 +1,19 @@
 //! Models in several packages: they answer as the model in one does, and as the reference.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use baton_coreml::interpret::{Interpreter, Precision};
+use baton_coreml::interpret::{Interpreter, Precision, Tensor};
 use baton_coreml::lower::{Chunks, Lowering, MilLowering, Part};
-use baton_coreml::{Blobs, Package, PackageExecutor, in_memory};
+use baton_coreml::mil::TensorType;
+use baton_coreml::runtime::{
+    self, ArrayId, Call, Interpreted, Job, Place, RowsMut, Runtime, StateId,
+};
+use baton_coreml::{Blobs, Error, Package, PackageExecutor, Result, in_memory};
 use baton_cpu::{Isa, Pool};
 use baton_graph::testing::conformance::Tolerance;
 use baton_graph::testing::{Tiny, random_tokens, random_weights};
-use baton_graph::{Batch, Executor, Graph, Limits, Rows, SeqId, reference};
+use baton_graph::{Batch, ExecError, Executor, Graph, Limits, Rows, SeqId, reference};
 use baton_weights::Weights;
 
 const LIMITS: Limits = Limits { context: 40, kv_tokens: 40, batch_tokens: 40 };
@@ -73,6 +78,185 @@ fn chunks_of_layers_and_pieces_of_the_head_answer_as_the_whole_does() {
         let near = |(a, b): (&half::f16, &half::f16)| (a.to_f32() - b.to_f32()).abs() < 2e-2;
         assert!(block.keys.iter().zip(&kept.keys).all(near), "{chunks:?}: keys");
         assert!(block.values.iter().zip(&kept.values).all(near), "{chunks:?}: values");
+    }
+}
+
+/// Runs calls when they are waited for, and nobody may use their arrays and states until then, as in Core
+/// ML. Fails at the call of a number, counted from when that was set.
+#[derive(Debug)]
+struct Strict {
+    inner: Interpreted,
+    calls_left: Arc<AtomicUsize>,
+    running: Vec<Running>,
+    begun: usize,
+}
+
+#[derive(Debug)]
+struct Running {
+    job: usize,
+    package: usize,
+    function: String,
+    inputs: Vec<(String, ArrayId)>,
+    outputs: Vec<(String, ArrayId)>,
+    state: Option<StateId>,
+}
+
+impl Strict {
+    fn new(inner: Interpreted, calls_left: &Arc<AtomicUsize>) -> Strict {
+        Strict { inner, calls_left: Arc::clone(calls_left), running: Vec::new(), begun: 0 }
+    }
+
+    fn idle(&self, place: Place<'_>) {
+        for call in &self.running {
+            let arrays = call.inputs.iter().chain(&call.outputs);
+            let used = match place {
+                Place::Array(array) => arrays.into_iter().any(|(_, used)| *used == array),
+                Place::State(state, _) => call.state == Some(state),
+            };
+            assert!(!used, "{place:?} is in use by {}", call.function);
+        }
+    }
+}
+
+impl Runtime for Strict {
+    fn array(&mut self, ty: &TensorType) -> Result<ArrayId> {
+        self.inner.array(ty)
+    }
+
+    fn release(&mut self, array: ArrayId) {
+        self.idle(Place::Array(array));
+        self.inner.release(array);
+    }
+
+    fn state(&mut self, package: usize, function: &str) -> Result<StateId> {
+        self.inner.state(package, function)
+    }
+
+    fn release_state(&mut self, state: StateId) {
+        self.idle(Place::State(state, ""));
+        self.inner.release_state(state);
+    }
+
+    fn set(&mut self, array: ArrayId, tensor: Tensor) -> Result<()> {
+        self.idle(Place::Array(array));
+        self.inner.set(array, tensor)
+    }
+
+    fn get(&self, array: ArrayId) -> Result<Tensor> {
+        self.idle(Place::Array(array));
+        self.inner.get(array)
+    }
+
+    fn set_rows(&mut self, place: Place<'_>, rows: &mut runtime::Rows<'_>) -> Result<()> {
+        self.idle(place);
+        self.inner.set_rows(place, rows)
+    }
+
+    fn get_rows(&self, place: Place<'_>, rows: &mut RowsMut<'_>) -> Result<()> {
+        self.idle(place);
+        self.inner.get_rows(place, rows)
+    }
+
+    fn start(&mut self, calls: &[Call<'_>]) -> Result<Job> {
+        if self.calls_left.fetch_sub(1, Ordering::Relaxed) == 0 {
+            let (doing, problem) = ("run a function".into(), "it was told to fail".into());
+            return Err(Error::CoreMl { doing, problem });
+        }
+        let [call] = calls else { panic!("one is better than {}", calls.len()) };
+        call.inputs.iter().for_each(|(_, array)| self.idle(Place::Array(*array)));
+        call.outputs.iter().for_each(|(_, array)| self.idle(Place::Array(*array)));
+        call.state.iter().for_each(|state| self.idle(Place::State(*state, "")));
+        self.begun += 1;
+        let own = |list: &[(&str, ArrayId)]| {
+            list.iter().map(|(name, array)| ((*name).to_owned(), *array)).collect()
+        };
+        self.running.push(Running {
+            job: self.begun,
+            package: call.package,
+            function: call.function.to_owned(),
+            inputs: own(&call.inputs),
+            outputs: own(&call.outputs),
+            state: call.state,
+        });
+        Ok(Job(self.begun))
+    }
+
+    fn wait(&mut self, job: Job) -> Result<()> {
+        let at = self.running.iter().position(|running| running.job == job.0).unwrap();
+        let running = self.running.remove(at);
+        fn lent(list: &[(String, ArrayId)]) -> Vec<(&str, ArrayId)> {
+            list.iter().map(|(name, array)| (name.as_str(), *array)).collect()
+        }
+        let call = Call {
+            package: running.package,
+            function: &running.function,
+            inputs: lent(&running.inputs),
+            outputs: lent(&running.outputs),
+            state: running.state,
+        };
+        let job = self.inner.start(&[call])?;
+        self.inner.wait(job)
+    }
+}
+
+#[test]
+fn a_call_that_fails_leaves_what_functions_have_of_other_sequences_known_for_what_it_is() {
+    let tiny = Tiny { layers: 5, vocab: 97, ..Tiny::default() };
+    let graph = tiny.graph().unwrap();
+    let weights = random_weights(&graph, 11);
+    let lowering = MilLowering { decode: Some(40), ..lowering() };
+    let parts = lowering.parts(&graph, Chunks::Count(3)).unwrap();
+    let package = |part: &Part| {
+        let mut blobs = in_memory();
+        let model = lowering.lower_part(&graph, &weights, part, &mut blobs).unwrap();
+        let blobs = Blobs::from_bytes(blobs.finish().unwrap().into_inner()).unwrap();
+        Package::new(model, Some(blobs)).unwrap()
+    };
+    let packages: Vec<Package> = parts.iter().map(package).collect();
+    let pool = Arc::new(Pool::new(1, Isa::detect()).unwrap());
+    let ready = |package| Interpreter::new(package, Precision::F32, pool.clone()).unwrap();
+    let inner = Interpreted::new(packages.iter().map(ready).collect());
+    let calls_left = Arc::new(AtomicUsize::new(usize::MAX));
+    let runtime = Box::new(Strict::new(inner, &calls_left));
+    let packages: Vec<&Package> = packages.iter().collect();
+    // Two sequences, and states for one.
+    let limits = Limits { kv_tokens: 79, ..LIMITS };
+    let mut executor =
+        PackageExecutor::with_runtime(&graph, &weights, &packages, runtime, limits).unwrap();
+    let texts = [random_tokens(30, tiny.vocab, 6), random_tokens(30, tiny.vocab, 7)];
+    let [a, b] = [SeqId(0), SeqId(1)];
+    let mut add =
+        |seq: SeqId, range: std::ops::Range<usize>| -> std::result::Result<_, ExecError> {
+            let tokens = texts[seq.0 as usize][range].to_vec();
+            Ok(executor.forward(&Batch::one(seq, tokens, Rows::Last))?.values)
+        };
+    let expected = texts.each_ref().map(|text| reference::logits(&graph, &weights, text).unwrap());
+    let tolerance = Tolerance { nmse: 1e-5, worst: 1e-2 };
+    // Prompts behind a history, and single tokens through the states; both are handed to and fro.
+    let mut at = [0, 0];
+    for (seq, n) in [(a, 8), (b, 8), (a, 6), (b, 6), (a, 1), (b, 1)] {
+        let (own, i) = (at[seq.0 as usize], seq.0 as usize);
+        // Chunk by chunk, and in the head.
+        for fails in 0..4 {
+            calls_left.store(fails, Ordering::Relaxed);
+            let error = add(seq, own..own + n).unwrap_err();
+            assert!(error.to_string().contains("told to fail"), "{error}");
+            // The other one goes on as if nothing had been.
+            calls_left.store(usize::MAX, Ordering::Relaxed);
+            let other = 1 - i;
+            if fails == 2 && at[other] > 0 {
+                let (next, more) = (at[other], n.min(2));
+                let found = add(SeqId(other as u32), next..next + more).unwrap();
+                at[other] += more;
+                let row = expected[other].row(at[other] - 1);
+                tolerance.check(&format!("{other} behind a failure of {i}"), &found, row);
+            }
+        }
+        calls_left.store(usize::MAX, Ordering::Relaxed);
+        let own = at[i];
+        let found = add(seq, own..own + n).unwrap();
+        at[i] += n;
+        tolerance.check(&format!("{i}, {} tokens", at[i]), &found, expected[i].row(at[i] - 1));
     }
 }
 

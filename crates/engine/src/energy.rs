@@ -1,8 +1,15 @@
-//! What a computation takes of energy, where the machine tells: the RAPL counters of Linux.
+//! What a computation takes of energy, where the machine tells: the RAPL counters of Linux, or the program
+//! `macmon` on a Mac.
 //!
 //! They count whole packages, so other work on the machine is in them.
 
+mod macmon;
+
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use self::macmon::Macmon;
+pub use self::macmon::Rails;
 
 /// Where Linux shows them.
 const POWERCAP: &str = "/sys/class/powercap";
@@ -10,7 +17,13 @@ const POWERCAP: &str = "/sys/class/powercap";
 /// The counters of all packages, or why there are none.
 #[derive(Clone, Debug)]
 pub struct Meter {
-    counters: Result<Vec<Counter>, String>,
+    source: Result<Source, String>,
+}
+
+#[derive(Clone, Debug)]
+enum Source {
+    Counters(Vec<Counter>),
+    Macmon(Arc<Macmon>),
 }
 
 /// The energy counter of one package, in microjoules.
@@ -21,31 +34,40 @@ struct Counter {
     range: u64,
 }
 
-/// What the counters of all packages showed at some moment.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reading(Vec<u64>);
+/// What had been taken at some moment.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reading(Read);
+
+#[derive(Clone, Debug, PartialEq)]
+enum Read {
+    /// What the counters of all packages showed.
+    Counters(Vec<u64>),
+    /// Joules since the meter was found.
+    Rails(Rails),
+}
 
 /// Energy in the making.
 #[derive(Debug)]
 pub struct Tally<'a> {
     meter: &'a Meter,
-    microjoules: u64,
+    joules: f64,
     failed: Option<String>,
 }
 
 impl Meter {
     /// The machine's meter.
     pub fn find() -> Meter {
-        if !cfg!(target_os = "linux") {
-            let reason = "the energy counters of this system are not read yet";
-            return Meter { counters: Err(reason.into()) };
-        }
-        Meter { counters: packages(Path::new(POWERCAP)) }
+        let source = match std::env::consts::OS {
+            "linux" => packages(Path::new(POWERCAP)).map(Source::Counters),
+            "macos" => Macmon::start().map(|macmon| Source::Macmon(Arc::new(macmon))),
+            _ => Err("the energy counters of this system are not read yet".into()),
+        };
+        Meter { source }
     }
 
     /// Starts to count.
     pub fn start(&self) -> Tally<'_> {
-        Tally { meter: self, microjoules: 0, failed: None }
+        Tally { meter: self, joules: 0.0, failed: None }
     }
 
     /// Reads the counters.
@@ -53,19 +75,33 @@ impl Meter {
     /// # Errors
     /// The reason why the machine does not tell.
     pub fn read(&self) -> Result<Reading, String> {
-        let counters = self.counters.as_ref().map_err(Clone::clone)?;
-        Ok(Reading(counters.iter().map(Counter::read).collect::<Result<_, _>>()?))
+        Ok(Reading(match self.source.as_ref().map_err(Clone::clone)? {
+            Source::Counters(counters) => {
+                let values = counters.iter().map(Counter::read);
+                Read::Counters(values.collect::<Result<_, _>>()?)
+            }
+            Source::Macmon(macmon) => Read::Rails(macmon.read()?),
+        }))
     }
 
     /// Joules between two readings.
     pub fn joules(&self, before: &Reading, after: &Reading) -> f64 {
-        self.microjoules(before, after) as f64 / 1e6
+        match (&self.source, &before.0, &after.0) {
+            (Ok(Source::Counters(counters)), Read::Counters(before), Read::Counters(after)) => {
+                let each = counters.iter().zip(before.iter().zip(after));
+                let spent = each.map(|(counter, (&before, &after))| counter.spent(before, after));
+                spent.fold(0, u64::saturating_add) as f64 / 1e6
+            }
+            _ => self.rails(before, after).map_or(0.0, |rails| rails.total()),
+        }
     }
 
-    fn microjoules(&self, before: &Reading, after: &Reading) -> u64 {
-        let counters = self.counters.as_deref().unwrap_or_default();
-        let each = counters.iter().zip(before.0.iter().zip(&after.0));
-        each.map(|(counter, (&before, &after))| counter.spent(before, after)).sum()
+    /// Joules between two readings by unit, if the machine tells them apart.
+    pub fn rails(&self, before: &Reading, after: &Reading) -> Option<Rails> {
+        match (&before.0, &after.0) {
+            (Read::Rails(before), Read::Rails(after)) => Some(after.since(before)),
+            _ => None,
+        }
     }
 }
 
@@ -74,10 +110,9 @@ impl Tally<'_> {
     pub fn during<T>(&mut self, work: impl FnOnce() -> T) -> T {
         let before = self.meter.read();
         let result = work();
-        let spent =
-            before.and_then(|before| Ok(self.meter.microjoules(&before, &self.meter.read()?)));
+        let spent = before.and_then(|before| Ok(self.meter.joules(&before, &self.meter.read()?)));
         match spent {
-            Ok(spent) => self.microjoules = self.microjoules.saturating_add(spent),
+            Ok(spent) => self.joules += spent,
             Err(reason) => self.failed = Some(reason),
         }
         result
@@ -90,7 +125,7 @@ impl Tally<'_> {
     pub fn total(&self) -> Result<f64, String> {
         match &self.failed {
             Some(reason) => Err(reason.clone()),
-            None => Ok(self.microjoules as f64 / 1e6),
+            None => Ok(self.joules),
         }
     }
 }
@@ -155,7 +190,7 @@ mod tests {
         zone(folder.path(), "intel-rapl:1", "package-1\n", "5\n");
         zone(folder.path(), "intel-rapl:0:0", "core\n", "77\n");
         zone(folder.path(), "intel-rapl:2", "psys\n", "88\n");
-        let meter = Meter { counters: packages(folder.path()) };
+        let meter = Meter { source: packages(folder.path()).map(Source::Counters) };
         let mut tally = meter.start();
         let result = tally.during(|| {
             std::fs::write(folder.path().join("intel-rapl:0/energy_uj"), "499990\n").unwrap();
@@ -171,7 +206,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let reason = packages(folder.path()).unwrap_err();
         assert!(reason.contains("no counters"), "{reason}");
-        let meter = Meter { counters: Err(reason.clone()) };
+        let meter = Meter { source: Err(reason.clone()) };
         let mut tally = meter.start();
         assert_eq!(tally.during(|| 7), 7);
         assert_eq!(tally.total(), Err(reason));

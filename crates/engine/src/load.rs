@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use baton_coreml::Folder;
+use baton_coreml::runtime::CompiledCache;
 use baton_cpu::PackedCache;
 use baton_graph::{ExecError, Executor, Graph, KvType, Limits};
 use baton_models::{BuildOptions, Model, ModelConfig};
@@ -66,6 +67,9 @@ pub struct LoadOptions {
     pub disabled_passes: Vec<String>,
     /// Where the CPU keeps packed weights of model files for the next load; by default nowhere.
     pub packed: Option<PackedCache>,
+    /// Where Core ML keeps what it has compiled. Without it, and where there is no Core ML, the unit
+    /// `coreml` interprets its packages.
+    pub compiled: Option<CompiledCache>,
 }
 
 impl Default for LoadOptions {
@@ -88,6 +92,7 @@ impl Default for LoadOptions {
             threads: None,
             disabled_passes: Vec::new(),
             packed: None,
+            compiled: None,
         }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use crate::Lanes;
-use crate::energy::{Meter, Reading};
+use crate::energy::{Meter, Rails, Reading};
 
 /// What a phase took. Where several answers are made at once, it is of all of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -15,6 +15,8 @@ pub struct Phase {
     pub utilisation: Option<f64>,
     /// Joules of the whole machine's processors in that time, if it tells.
     pub joules: Option<f64>,
+    /// The same by unit, where they are told apart.
+    pub rails: Option<Rails>,
 }
 
 /// Looks at units and counters when a phase begins and ends.
@@ -71,6 +73,7 @@ impl PhaseClock {
             unit: Some(lane.unit()),
             utilisation: (time > 0.0).then(|| (busy / time).min(1.0)),
             joules: energy.map(|(from, to)| meter().joules(from, to)),
+            rails: energy.and_then(|(from, to)| meter().rails(from, to)),
         }
     }
 }

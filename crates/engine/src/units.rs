@@ -12,6 +12,7 @@ use baton_graph::reference::Reference;
 use baton_graph::{Executor, Graph, KvType, Limits, Op, Unit};
 use baton_weights::Weights;
 
+use crate::core_ml::{device, has_core_ml, platform};
 use crate::lanes::{Lane, Lanes, WatchedUnit};
 use crate::{Error, LoadOptions, RelayUnit, Result};
 
@@ -24,7 +25,7 @@ pub enum UnitKind {
     Cpu,
     /// The GPU, through Vulkan or Metal.
     Gpu,
-    /// The packages for the Neural Engine, run on the CPU.
+    /// The packages for the Neural Engine: run by Core ML on a Mac, interpreted on the CPU elsewhere.
     CoreMl,
     /// The interpreter that defines what is right: very slow, for finding faults.
     Reference,
@@ -48,12 +49,9 @@ impl UnitKind {
     /// The units of this machine that are meant for work.
     pub fn available() -> Vec<UnitKind> {
         static GPU: OnceLock<bool> = OnceLock::new();
-        let mut units = vec![UnitKind::Cpu];
-        // A GPU in software is the CPU, only slower: it is used if it is asked for.
-        if *GPU.get_or_init(Gpu::is_in_hardware) {
-            units.push(UnitKind::Gpu);
-        }
-        units
+        // A GPU in software is the CPU, only slower: it is used if it is asked for. So is the interpreter
+        // that stands in the place of Core ML where there is none.
+        available(*GPU.get_or_init(Gpu::is_in_hardware), has_core_ml().is_ok())
     }
 
     /// The device that it would run on, with all that its speed depends on besides the machine; empty
@@ -61,7 +59,8 @@ impl UnitKind {
     pub(crate) fn device(self) -> String {
         match self {
             UnitKind::Gpu => found_gpu().map_or_else(String::new, |gpu| gpu.name.clone()),
-            UnitKind::Cpu | UnitKind::CoreMl | UnitKind::Reference => String::new(),
+            UnitKind::CoreMl => platform().as_ref().map_or_else(|_| String::new(), |p| p.system()),
+            UnitKind::Cpu | UnitKind::Reference => String::new(),
         }
     }
 
@@ -115,9 +114,14 @@ impl UnitKind {
                     problem: error.to_string(),
                 })?;
                 let pool = Arc::new(pool);
-                Ok(match &options.packages {
-                    Some(folder) => Box::new(FolderUnit::new(folder, pool)),
-                    None => Box::new(CoreMl::new(pool)),
+                let device = device(platform(), options.compiled.clone())?;
+                Ok(match (&options.packages, device) {
+                    (Some(folder), Some(device)) => {
+                        Box::new(FolderUnit::new(folder, pool).on(device))
+                    }
+                    (Some(folder), None) => Box::new(FolderUnit::new(folder, pool)),
+                    (None, Some(device)) => Box::new(CoreMl::new(pool).on(device)),
+                    (None, None) => Box::new(CoreMl::new(pool)),
                 })
             }
             // It runs the graph as the architecture built it: passes are what it is to judge.
@@ -169,15 +173,28 @@ impl FromStr for UnitKind {
     type Err = Error;
 
     fn from_str(name: &str) -> Result<Self> {
-        if let Some(kind) = UnitKind::ALL.into_iter().find(|kind| kind.name() == name) {
-            return Ok(kind);
-        }
-        let problem = match name {
-            "ane" => "Core ML is not driven yet; the unit coreml runs the same packages on the CPU",
-            _ => "there is no such unit",
-        };
-        Err(Error::NoUnit { name: name.to_owned(), problem: problem.to_owned() })
+        named(name, has_core_ml())
     }
+}
+
+/// The units that are meant for work, if there is a GPU and if there is Core ML.
+fn available(gpu: bool, core_ml: bool) -> Vec<UnitKind> {
+    let units = [(UnitKind::Cpu, true), (UnitKind::Gpu, gpu), (UnitKind::CoreMl, core_ml)];
+    units.into_iter().filter(|(_, there)| *there).map(|(unit, _)| unit).collect()
+}
+
+/// The unit of a name. The Neural Engine is reached by Core ML alone, which may be there or not.
+fn named(name: &str, core_ml: std::result::Result<(), &str>) -> Result<UnitKind> {
+    let known = UnitKind::ALL.into_iter().find(|kind| kind.name() == name);
+    let problem = match (known, name, core_ml) {
+        (Some(kind), ..) => return Ok(kind),
+        (None, "ane", Ok(())) => return Ok(UnitKind::CoreMl),
+        (None, "ane", Err(reason)) => {
+            format!("{reason}; the unit coreml runs the same packages on the CPU")
+        }
+        (None, ..) => "there is no such unit".into(),
+    };
+    Err(Error::NoUnit { name: name.to_owned(), problem })
 }
 
 /// The GPU, which all models share. One that was lost or refused is looked for again.
@@ -234,8 +251,22 @@ mod tests {
             assert_eq!(kind.to_string().parse::<UnitKind>().unwrap(), kind);
         }
         for name in ["ane", "tpu", ""] {
-            let error = name.parse::<UnitKind>().unwrap_err().to_string();
+            let error = named(name, Err("no Core ML")).unwrap_err().to_string();
             assert!(error.contains(&format!("{name:?}")) && error.contains("cpu"), "{error}");
         }
+    }
+
+    #[test]
+    fn the_neural_engine_is_core_ml_where_that_is() {
+        use UnitKind::{CoreMl, Cpu, Gpu};
+        assert_eq!(named("ane", Ok(())).unwrap(), CoreMl);
+        assert_eq!(named("coreml", Ok(())).unwrap(), CoreMl);
+        assert_eq!(named("coreml", Err("no Core ML")).unwrap(), CoreMl);
+        let error = named("ane", Err("no Core ML")).unwrap_err().to_string();
+        assert!(error.contains("no Core ML; the unit coreml runs"), "{error}");
+        // Where there is Core ML, auto looks at it as at every other unit.
+        assert_eq!(available(false, false), [Cpu]);
+        assert_eq!(available(true, false), [Cpu, Gpu]);
+        assert_eq!(available(true, true), [Cpu, Gpu, CoreMl]);
     }
 }

@@ -1,10 +1,10 @@
-//! `baton cache`: the packed weights on the disk.
+//! `baton cache`: the packed weights, and what Core ML has compiled, on the disk.
 
 use std::io::{self, Write};
 use std::time::SystemTime;
 
 use anyhow::Context;
-use baton_engine::PackedFile;
+use baton_engine::{CompiledEntry, PackedFile};
 
 use crate::failure::eprintln_quietly;
 use crate::{format, models, packing};
@@ -17,12 +17,15 @@ Examples:
 
 When a model is loaded for the first time, its weights are put into the order in which this processor
 reads them, and kept in the folder `packed` of BATON_HOME. The least recently used make room for new
-ones; --packed-limit of the commands that load models, or BATON_PACKED_LIMIT, says how much there is.";
+ones; --packed-limit of the commands that load models, or BATON_PACKED_LIMIT, says how much there is.
+
+On a Mac the folder `coreml` holds the packages that were made of models for the Neural Engine, and what
+Core ML has compiled of them and of others; nothing makes room there but --clear.";
 
 /// Arguments of `baton cache`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Delete all packed weights
+    /// Delete all packed weights and all that Core ML has compiled
     #[arg(long)]
     clear: bool,
 }
@@ -32,11 +35,15 @@ pub struct Args {
 /// # Errors
 /// If the folder cannot be read or changed.
 pub fn execute(args: &Args) -> anyhow::Result<()> {
-    let cache = packing::existing(&models::store()?);
+    let store = models::store()?;
+    let (cache, compiled) = (packing::existing(&store), packing::compiled(&store));
     let folder = cache.folder().display().to_string();
+    let compiled_folder = compiled.folder().display().to_string();
     if args.clear {
-        let freed = cache.clear().with_context(|| format!("cannot clear {folder}"))?;
-        eprintln_quietly(format_args!("{} freed", format::bytes(freed)));
+        let packed = cache.clear().with_context(|| format!("cannot clear {folder}"))?;
+        let compiled =
+            compiled.clear().with_context(|| format!("cannot clear {compiled_folder}"))?;
+        eprintln_quietly(format_args!("{} freed", format::bytes(packed + compiled)));
         return Ok(());
     }
     let files = cache.list().with_context(|| format!("cannot read {folder}"))?;
@@ -48,13 +55,34 @@ pub fn execute(args: &Args) -> anyhow::Result<()> {
     }
     let total = files.iter().map(|file| file.bytes).sum();
     writeln!(out, "{} in {folder}", format::bytes(total))?;
+    let entries = compiled.list().with_context(|| format!("cannot read {compiled_folder}"))?;
+    if !entries.is_empty() {
+        let mut rows = vec![["CORE ML", "SIZE", "LAST USED"].map(str::to_owned)];
+        rows.extend(entries.iter().rev().map(compiled_row));
+        writeln!(out)?;
+        for line in format::table(&rows) {
+            writeln!(out, "{line}")?;
+        }
+        let total = entries.iter().map(|entry| entry.bytes).sum();
+        writeln!(out, "{} in {compiled_folder}", format::bytes(total))?;
+    }
     out.flush()?;
     Ok(())
 }
 
 fn row(file: &PackedFile) -> [String; 3] {
     let model = file.source.as_ref().map(|path| path.display().to_string());
-    let model = model.unwrap_or_else(|| "unknown".into());
-    let age = SystemTime::now().duration_since(file.used).unwrap_or_default();
-    [format::harmless(&model).into_owned(), format::bytes(file.bytes), format::ago(age)]
+    cells(model.as_deref().unwrap_or("unknown"), file.bytes, file.used)
+}
+
+fn compiled_row(entry: &CompiledEntry) -> [String; 3] {
+    let made = entry.path.extension().is_some_and(|end| end == "mlpackage");
+    let what = if made { "package of " } else { "compiled " };
+    let source = entry.source.as_deref().unwrap_or("something unknown");
+    cells(&format!("{what}{source}"), entry.bytes, entry.used)
+}
+
+fn cells(name: &str, bytes: u64, used: SystemTime) -> [String; 3] {
+    let age = SystemTime::now().duration_since(used).unwrap_or_default();
+    [format::harmless(name).into_owned(), format::bytes(bytes), format::ago(age)]
 }

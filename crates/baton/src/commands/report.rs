@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use baton_coreml::Package;
-use baton_coreml::report::{FunctionReport, NOTE, Report, Warning};
+use baton_coreml::report::{FunctionReport, MeasuredUnit, Report, Warning};
+use baton_engine::core_ml;
 
 use crate::failure::hinted;
-use crate::format;
+use crate::{format, models, packing};
 
 /// Shown below the help.
 pub const EXAMPLES: &str = "\
@@ -20,8 +21,9 @@ Examples:
   baton report Model.mlpackage --json | jq .least_flops_share
   baton report Model.mlpackage --fail-below 0.8  for scripts: fails if less is on the Neural Engine
 
-What is said is predicted from rules that others have published, each named with its source; nothing is
-measured, and chips and systems differ.";
+What is said is predicted from rules that others have published, each named with its source, and chips
+and systems differ. On a Mac the package is compiled, and where Core ML plans to run each operation is told
+beside that.";
 
 /// The package in a folder that `baton compile` made of a model.
 const PACKAGE: &str = "model.mlpackage";
@@ -60,7 +62,11 @@ pub fn execute(args: &Args) -> anyhow::Result<()> {
         let hint = "name a folder X.mlpackage; baton compile makes one of a model";
         return Err(hinted(format!("{shown} is no Core ML package"), hint));
     }
-    let report = Report::of(&Package::open(path)?);
+    let package = Package::open(path)?;
+    let mut report = Report::of(&package);
+    if let Some(device) = core_ml(packing::compiled(&models::store()?))? {
+        report.add_placements(&device.placements(path, &package)?);
+    }
     if let Some(file) = &args.html {
         let title = format!("Where {} would run", args.package.display());
         fs::write(file, report.to_html(&title))
@@ -91,7 +97,7 @@ fn percent(share: f64) -> String {
 }
 
 fn print(out: &mut impl Write, report: &Report) -> io::Result<()> {
-    writeln!(out, "{NOTE}")?;
+    writeln!(out, "{}", report.note())?;
     warnings(out, &report.warnings)?;
     report.functions.iter().try_for_each(|function| print_function(out, function))
 }
@@ -105,24 +111,39 @@ fn print_function(out: &mut impl Write, function: &FunctionReport) -> io::Result
         percent(flops),
         percent(bytes)
     )?;
+    if let Some(share) = function.measured_share {
+        writeln!(out, "  by Core ML's plan {} of its time is there", percent(share))?;
+    }
+    for line in table(function) {
+        writeln!(out, "  {line}")?;
+    }
+    warnings(out, &function.warnings)
+}
+
+/// The operations, with what Core ML plans in a column of its own if that is known.
+fn table(function: &FunctionReport) -> Vec<String> {
     let total = function.total();
-    let titles = ["OPERATION", "", "UNIT", "FLOPS", "BYTES", "WHY"].map(str::to_owned);
+    let titles = ["OPERATION", "", "UNIT", "CORE ML", "FLOPS", "BYTES", "WHY"].map(str::to_owned);
     let rows = function.rows().into_iter().map(|row| {
         let (flops, bytes) = row.cost.share_of(total);
         [
             row.kind.clone(),
             row.count.to_string(),
             row.unit.name().to_owned(),
+            row.measured.map_or("", MeasuredUnit::name).to_owned(),
             percent(flops),
             percent(bytes),
             row.reason().to_owned(),
         ]
     });
     let rows: Vec<_> = [titles].into_iter().chain(rows).collect();
-    for line in format::table(&rows) {
-        writeln!(out, "  {line}")?;
+    if function.is_measured() {
+        return format::table(&rows);
     }
-    warnings(out, &function.warnings)
+    let without = |[kind, count, unit, _, flops, bytes, why]: [String; 7]| {
+        [kind, count, unit, flops, bytes, why]
+    };
+    format::table(&rows.into_iter().map(without).collect::<Vec<_>>())
 }
 
 fn warnings(out: &mut impl Write, warnings: &[Warning]) -> io::Result<()> {

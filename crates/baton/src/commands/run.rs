@@ -52,7 +52,8 @@ With --json one object is printed at the end:
    \"timings\": {\"load_s\", \"ttft_s\", \"prefill_s\", \"decode_s\",
                \"prefill_tokens_per_s\", \"decode_tokens_per_s\", \"tpot_s\"},
    \"phases\":  {\"prefill_unit\", \"prefill_utilisation\", \"prefill_joules\",
-               \"decode_unit\", \"decode_utilisation\", \"decode_joules\"},
+               \"prefill_rails\": {\"cpu\", \"gpu\", \"ane\"}, \"decode_unit\",
+               \"decode_utilisation\", \"decode_joules\", \"decode_rails\"},
    \"guesses\": {\"guessed\", \"right\", \"acceptance\", \"tokens_per_step\"},
    \"peak_memory_bytes\"}";
 

@@ -36,6 +36,23 @@ fn what_was_packed_is_listed_and_can_be_cleared() {
 }
 
 #[test]
+fn what_core_ml_has_compiled_is_listed_and_cleared_too() {
+    let home = Home::new();
+    let folder = home.path("store/coreml");
+    let compiled = folder.join("0123.mlmodelc");
+    fs::create_dir_all(compiled.join("weights")).unwrap();
+    fs::write(compiled.join("weights/weight.bin"), [0; 2048]).unwrap();
+    fs::write(folder.join("0123.mlmodelc.source"), "/models/X.mlpackage").unwrap();
+    let lines = listed(&home);
+    let found = lines.iter().find(|line| line.contains("compiled /models/X.mlpackage"));
+    assert!(found.is_some_and(|line| line.contains("just now")), "{lines:?}");
+    assert!(lines[lines.len() - 1].ends_with(folder.to_str().unwrap()), "{lines:?}");
+    home.run(&["cache", "--clear"]).ok();
+    assert!(!compiled.exists());
+    assert_eq!(listed(&home).len(), 2);
+}
+
+#[test]
 fn a_limit_of_nothing_keeps_nothing() {
     let home = Home::new();
     measure(&home, QUANTIZED, &["--packed-limit", "0"]).ok();

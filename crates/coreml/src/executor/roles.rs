@@ -2,8 +2,7 @@
 
 use std::ops::Range;
 
-use super::KEYS;
-use crate::lower::{EMBEDDING_FACTOR, HEAD, prefill_name};
+use crate::lower::{DECODE, EMBEDDING_FACTOR, HEAD, NEW, prefill_name};
 use crate::package::Package;
 use crate::{Error, Result};
 
@@ -16,6 +15,8 @@ pub(super) struct Roles {
     pub heads: Vec<usize>,
     /// New tokens and history of each prefill function.
     pub functions: Vec<(usize, usize)>,
+    /// Whether all chunks have a decode function.
+    pub decode: bool,
     /// Rows that a head takes.
     pub head_rows: usize,
     /// What embeddings are multiplied with.
@@ -28,16 +29,17 @@ impl Roles {
     pub fn of<'a>(packages: impl Iterator<Item = &'a Package>) -> Result<Roles> {
         let (mut chunks, mut heads, mut head_rows) = (Vec::new(), Vec::new(), Vec::new());
         let (mut functions, mut layers) = (None, 0);
-        let mut factor = 1.0;
+        let (mut factor, mut decode) = (1.0, true);
         for (i, package) in packages.enumerate() {
             let program = &package.model.program;
             let own: Vec<(usize, usize)> =
                 program.functions.keys().filter_map(|name| sizes(name)).collect();
             if let Some(&(tokens, history)) = own.first() {
                 let function = &program.functions[&prefill_name(tokens, history)];
-                let keys = function.outputs().find(|(name, _)| *name == KEYS);
+                let keys = function.outputs().find(|(name, _)| *name == NEW[0]);
                 let n = keys.and_then(|(_, ty)| ty.shape.first().copied()).unwrap_or(0);
                 chunks.push((i, layers..layers + n));
+                decode &= program.functions.contains_key(DECODE);
                 layers += n;
                 if *functions.get_or_insert_with(|| own.clone()) != own {
                     return Err(Error::malformed("its chunks have not the same functions"));
@@ -58,7 +60,8 @@ impl Roles {
             Some(&rows) if rows > 0 && head_rows.iter().all(|&other| other == rows) => rows,
             _ => return Err(Error::malformed(format!("it has no function {HEAD:?}"))),
         };
-        Ok(Roles { chunks, heads, functions: functions.unwrap_or_default(), head_rows, factor })
+        let functions = functions.unwrap_or_default();
+        Ok(Roles { chunks, heads, functions, decode, head_rows, factor })
     }
 }
 

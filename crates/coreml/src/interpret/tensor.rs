@@ -113,19 +113,19 @@ impl Tensor {
         }
     }
 
+    /// As [`Tensor::as_floats`], to change them; they are copied if somebody else has them too.
+    pub(crate) fn floats_mut(&mut self) -> Option<&mut [f32]> {
+        match &mut self.values {
+            Values::Floats(v) => Some(&mut Arc::make_mut(v)[..]),
+            _ => None,
+        }
+    }
+
     /// Its integers, if it has such.
     pub fn as_ints(&self) -> Option<&[i32]> {
         match &self.values {
             Values::Ints(v) => Some(v),
             _ => None,
-        }
-    }
-
-    /// Changes its floating-point numbers, if it has such; its shape is shown beside them.
-    pub(super) fn edit(&mut self, change: impl FnOnce(&[usize], &mut [f32])) {
-        if let Values::Floats(values) = &mut self.values {
-            let values: &mut Vec<f32> = Arc::make_mut(values);
-            change(&self.shape, values);
         }
     }
 
@@ -146,7 +146,7 @@ impl Tensor {
     }
 
     /// Whether it holds what tensors of a type do, in that type's shape.
-    pub(super) fn is(&self, ty: &TensorType) -> bool {
+    pub(crate) fn is(&self, ty: &TensorType) -> bool {
         let kind = match self.values {
             Values::Floats(_) => ty.dtype.is_float(),
             Values::Ints(_) => {

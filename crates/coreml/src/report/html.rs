@@ -5,7 +5,7 @@ mod picture;
 use std::fmt::Write;
 
 use super::layer::layer;
-use super::{FunctionReport, NOTE, Report, Unit, Warning};
+use super::{FunctionReport, MeasuredUnit, Report, Unit, Warning};
 
 const STYLE: &str = "
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; color: #222; background: #fff; }
@@ -51,10 +51,10 @@ fn percent(share: f64) -> String {
 }
 
 pub(super) fn page(report: &Report, title: &str) -> String {
-    let title = escaped(title);
+    let (title, note) = (escaped(title), report.note());
     let mut out = format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<title>{title}</title>\n\
-         <style>{STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>\n<p class=\"note\">{NOTE}</p>\n<p>"
+         <style>{STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>\n<p class=\"note\">{note}</p>\n<p>"
     );
     for unit in [Unit::NeuralEngine, Unit::Cpu, Unit::Fails] {
         add(&mut out, format_args!("{}{}", key(unit), unit.name()));
@@ -86,6 +86,10 @@ fn section(out: &mut String, function: &FunctionReport) {
             percent(bytes)
         ),
     );
+    if let Some(share) = function.measured_share {
+        let share = percent(share);
+        add(out, format_args!("<p>By Core ML's plan {share} of its time is there.</p>\n"));
+    }
     out.push_str("<div class=\"bar\">");
     let total = function.total();
     for unit in [Unit::NeuralEngine, Unit::Cpu, Unit::Fails] {
@@ -105,16 +109,23 @@ fn section(out: &mut String, function: &FunctionReport) {
     add(out, format_args!("<p>{of}:</p>\n<div class=\"picture\">"));
     picture::draw(out, &function.ops, range);
     out.push_str("</div>\n");
-    out.push_str(
-        "<table>\n<tr><th>operation</th><th></th><th>unit</th><th>why</th><th>operations</th>\
-         <th>bytes</th></tr>\n",
+    let measured = function.is_measured();
+    let planned = if measured { "<th>Core ML</th>" } else { "" };
+    add(
+        out,
+        format_args!(
+            "<table>\n<tr><th>operation</th><th></th><th>unit</th>{planned}<th>why</th>\
+             <th>operations</th><th>bytes</th></tr>\n"
+        ),
     );
     for row in function.rows() {
         let (flops, bytes) = row.cost.share_of(total);
+        let planned = row.measured.map_or("", MeasuredUnit::name);
+        let planned = if measured { format!("<td>{planned}</td>") } else { String::new() };
         add(
             out,
             format_args!(
-                "<tr><td>{}</td><td class=\"n\">{}</td><td>{}{}</td><td>{}</td>\
+                "<tr><td>{}</td><td class=\"n\">{}</td><td>{}{}</td>{planned}<td>{}</td>\
                  <td class=\"n\">{}</td><td class=\"n\">{}</td></tr>\n",
                 escaped(&row.kind),
                 row.count,

@@ -16,17 +16,17 @@ fn package<const N: usize>(functions: [(&str, Function); N]) -> Package {
     Package::new(Model::new(program, default.as_deref()).unwrap(), Some(blobs)).unwrap()
 }
 
-fn report(make: impl FnOnce(&mut FunctionBuilder) -> Vec<Var>) -> FunctionReport {
+pub(super) fn report(make: impl FnOnce(&mut FunctionBuilder) -> Vec<Var>) -> FunctionReport {
     let mut b = FunctionBuilder::new();
     let outputs = make(&mut b);
     Report::of(&package([("main", b.finish(&outputs))])).functions.remove(0)
 }
 
-fn f16(shape: &[usize]) -> TensorType {
+pub(super) fn f16(shape: &[usize]) -> TensorType {
     TensorType::new(F16, shape)
 }
 
-fn unary(b: &mut FunctionBuilder, kind: &str, x: &Var, more: &[(&str, Arg)]) -> Var {
+pub(super) fn unary(b: &mut FunctionBuilder, kind: &str, x: &Var, more: &[(&str, Arg)]) -> Var {
     b.op(kind, kind, &[&[("x", x.into())], more].concat()).unwrap()
 }
 

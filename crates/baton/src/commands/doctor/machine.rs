@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use baton_cpu::{Isa, isa};
-use baton_engine::gpus;
+use baton_engine::{gpus, has_core_ml};
 use sysinfo::{CpuRefreshKind, RefreshKind};
 
 use super::report::{Cpu, Memory, Problem, System, Unit};
@@ -98,14 +98,15 @@ pub fn units(cpu: &Cpu) -> Vec<Unit> {
         Some(kernels) => format!("{kernels} kernels on {} threads", cpu.threads),
         None => "the kernels asked for are not there".into(),
     };
+    let engine = has_core_ml().map(|()| "through Core ML, which decides what runs there");
+    let packages = match engine {
+        Ok(_) => "Core ML packages, run by Core ML",
+        Err(_) => "Core ML packages, run on the CPU",
+    };
     vec![
         Unit { name: "cpu", available: cpu.kernels.is_some(), note },
         gpu,
-        Unit { name: "coreml", available: true, note: "Core ML packages, run on the CPU".into() },
-        Unit {
-            name: "ane",
-            available: false,
-            note: "this version of Baton does not drive the Neural Engine yet".into(),
-        },
+        Unit { name: "coreml", available: true, note: packages.into() },
+        Unit { name: "ane", available: engine.is_ok(), note: engine.unwrap_or_else(|e| e).into() },
     ]
 }

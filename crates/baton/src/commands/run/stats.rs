@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use baton_engine::energy::Rails;
 use baton_engine::{FinishReason, Metrics, Phase, Summary};
 use serde_json::{Value, json};
 
@@ -50,7 +51,16 @@ fn phase(phase: &Phase) -> String {
     let unit = phase.unit.map(|unit| format!(" on {unit}"));
     let busy = phase.utilisation.map(|share| format!(", {:.0} % busy", 100.0 * share));
     let energy = phase.joules.map(|joules| format!(", {joules:.1} J"));
-    [unit, busy, energy].into_iter().flatten().collect()
+    let rails = phase.rails.map(|Rails { cpu, gpu, ane }| {
+        format!(" (CPU {cpu:.1}, GPU {gpu:.1}, Neural Engine {ane:.1})")
+    });
+    [unit, busy, energy, rails].into_iter().flatten().collect()
+}
+
+/// Joules of a phase by unit.
+fn rails(phase: &Phase) -> Option<Value> {
+    let Rails { cpu, gpu, ane } = phase.rails?;
+    Some(json!({ "cpu": cpu, "gpu": gpu, "ane": ane }))
 }
 
 /// How many tokens each unit evaluated, if there were two.
@@ -120,9 +130,11 @@ pub fn json(model: &str, answer: &Answer) -> Value {
             "prefill_unit": metrics.prefill_phase.unit,
             "prefill_utilisation": metrics.prefill_phase.utilisation,
             "prefill_joules": metrics.prefill_phase.joules,
+            "prefill_rails": rails(&metrics.prefill_phase),
             "decode_unit": metrics.decode_phase.unit,
             "decode_utilisation": metrics.decode_phase.utilisation,
             "decode_joules": metrics.decode_phase.joules,
+            "decode_rails": rails(&metrics.decode_phase),
         },
         "guesses": {
             "guessed": metrics.guessed_tokens,

@@ -56,7 +56,8 @@ mod tests {
 
     #[test]
     fn what_is_passed_is_named_with_a_reason() {
-        let phase = |share| Phase { unit: Some("cpu"), utilisation: Some(share), joules: None };
+        let phase =
+            |share| Phase { unit: Some("cpu"), utilisation: Some(share), ..Phase::default() };
         let metrics = Metrics {
             prefill_phase: phase(0.6),
             decode_phase: phase(0.9),

@@ -1,0 +1,73 @@
+//! What Core ML says when it is done: it calls a block, on a thread of its own.
+
+use std::fmt;
+use std::sync::mpsc::{self, Receiver, Sender};
+
+use objc2::Message;
+use objc2::rc::Retained;
+use objc2_foundation::NSError;
+
+/// The end of an answer that a block holds, which is called on another thread.
+pub(super) struct Answer<T>(Sender<Result<T, String>>);
+
+/// The end that waits for it.
+#[derive(Debug)]
+pub(super) struct Told<T>(Receiver<Result<T, String>>);
+
+/// An object that another thread may use after this one.
+pub(super) struct Shared<T: ?Sized>(pub(super) Retained<T>);
+
+impl<T: ?Sized> fmt::Debug for Shared<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "an object at {:p}", &*self.0)
+    }
+}
+
+// SAFETY: the objects kept in it are bound to no thread: models, plans, arrays, results and options may be
+// used from any, by one at a time, and there is one owner of this at a time.
+unsafe impl<T: ?Sized> Send for Shared<T> {}
+
+impl<T: Send> Answer<T> {
+    pub(super) fn new() -> (Answer<T>, Told<T>) {
+        let (sender, receiver) = mpsc::channel();
+        (Answer(sender), Told(receiver))
+    }
+
+    pub(super) fn tell(&self, result: Result<T, String>) {
+        // Nobody may be waiting any more.
+        let _ = self.0.send(result);
+    }
+}
+
+impl<T> Told<T> {
+    /// Waits for it.
+    ///
+    /// # Errors
+    /// What Core ML says.
+    pub(super) fn wait(self) -> Result<T, String> {
+        self.0.recv().unwrap_or_else(|_| Err("it gave no answer".into()))
+    }
+}
+
+/// The object of a completion handler, or what its error says.
+///
+/// # Safety
+/// Each pointer is nil or that of a valid object.
+pub(super) unsafe fn outcome<T: Message>(
+    object: *mut T,
+    error: *mut NSError,
+) -> Result<Retained<T>, String> {
+    // SAFETY: the caller's.
+    let (object, error) = unsafe { (Retained::retain(object), error.as_ref()) };
+    match (object, error) {
+        (Some(object), _) => Ok(object),
+        (None, Some(error)) => Err(failure(error)),
+        (None, None) => Err("it gave neither a result nor an error".into()),
+    }
+}
+
+/// What an error says, with its domain and number, which others can be asked about.
+pub(super) fn failure(error: &NSError) -> String {
+    let (text, domain) = (error.localizedDescription(), error.domain());
+    format!("{text} ({domain} {})", error.code())
+}

@@ -1,0 +1,409 @@
+//! Packages as Core ML has compiled them for this machine, kept between runs.
+//!
+//! Compiling takes from seconds to minutes, and what the system itself keeps of it for the Neural Engine
+//! depends on where the result lies: each has one place, by a digest of its package and the system. It is
+//! made beside its place, and moved there when all of it is on the disk. Who makes one holds a lock, on
+//! which others wait.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use baton_graph::hex;
+use sha2::{Digest, Sha256};
+
+use crate::{Error, Result};
+
+/// What folders in the cache are called: compiled packages, packages that were made to be compiled, and
+/// what is not finished.
+const COMPILED: &str = "mlmodelc";
+const PACKAGE: &str = "mlpackage";
+const UNFINISHED: &str = "part";
+const LOCK: &str = "lock";
+/// What lies in an unfinished folder until it is whole.
+const MADE: &str = "made";
+/// A file in it says what it was made of.
+const SOURCE: &str = "source";
+
+/// A folder for compiled packages, which several processes may use at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CompiledCache {
+    folder: PathBuf,
+}
+
+/// Something that the cache holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CompiledEntry {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Bytes of its files.
+    pub bytes: u64,
+    /// When it was last used.
+    pub used: SystemTime,
+    /// What it was made of.
+    pub source: Option<String>,
+}
+
+impl CompiledCache {
+    /// The cache in a folder, which need not exist.
+    pub fn new(folder: impl Into<PathBuf>) -> CompiledCache {
+        CompiledCache { folder: folder.into() }
+    }
+
+    /// Where it is.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The compiled form of a package on a system, which `compile` makes if it is not there: it returns
+    /// the folder that it has made, wherever that is.
+    ///
+    /// # Errors
+    /// If the package cannot be read, `compile` fails, or the result cannot be kept.
+    pub fn compiled(
+        &self,
+        package: &Path,
+        system: &str,
+        compile: impl FnOnce(&Path) -> Result<PathBuf>,
+    ) -> Result<PathBuf> {
+        let key = digest(package, system)?;
+        self.entry(&key, COMPILED, &package.display().to_string(), |place| {
+            let shown = package.display();
+            tracing::warn!("Core ML compiles {shown} for this machine; this is done once");
+            moved(&compile(package)?, place)
+        })
+    }
+
+    /// The package that a key stands for, made of `source`, which `make` writes if it is not there.
+    ///
+    /// # Errors
+    /// If `make` fails, or its result cannot be kept.
+    pub fn package(
+        &self,
+        key: &[u8],
+        source: &str,
+        make: impl FnOnce(&Path) -> Result<()>,
+    ) -> Result<PathBuf> {
+        self.entry(&name(&Sha256::digest(key)), PACKAGE, source, |place| {
+            tracing::warn!("a Core ML package is made of {source}; this is done once");
+            make(place)
+        })
+    }
+
+    fn entry(
+        &self,
+        key: &str,
+        kind: &str,
+        source: &str,
+        make: impl FnOnce(&Path) -> Result<()>,
+    ) -> Result<PathBuf> {
+        create_folder(&self.folder).map_err(Error::io(&self.folder))?;
+        let place = self.folder.join(key).with_extension(kind);
+        let note = place.with_extension(format!("{kind}.{SOURCE}"));
+        let lock_path = place.with_extension(format!("{kind}.{LOCK}"));
+        let lock = File::create(&lock_path).map_err(Error::io(&lock_path))?;
+        if lock.try_lock().is_err() {
+            tracing::warn!("waiting for another process to make {}", place.display());
+            lock.lock().map_err(Error::io(&lock_path))?;
+        }
+        if !place.exists() {
+            let part = place.with_extension(format!("{kind}.{UNFINISHED}"));
+            remove(&part).and_then(|()| fs::create_dir(&part)).map_err(Error::io(&part))?;
+            // In a folder of its own, so that nothing is overlooked that was left beside it.
+            let whole = part.join(MADE);
+            let made = make(&whole).and_then(|()| {
+                fs::write(&note, source).map_err(Error::io(&note))?;
+                fs::rename(&whole, &place).map_err(Error::io(&place))
+            });
+            // That what is left cannot be removed changes nothing for the caller.
+            let _ = remove(&part);
+            made.map_err(|error| error.moved(&whole, &place))?;
+        }
+        // The time of its last use; without it, it only seems older.
+        let _ = File::options()
+            .append(true)
+            .open(&note)
+            .map(|file| file.set_modified(SystemTime::now()));
+        Ok(place)
+    }
+
+    /// What it holds, the least recently used first.
+    ///
+    /// # Errors
+    /// If the folder cannot be read.
+    pub fn list(&self) -> io::Result<Vec<CompiledEntry>> {
+        let mut found = Vec::new();
+        for path in self.paths(&[COMPILED, PACKAGE])? {
+            let Some(note) = beside(&path, SOURCE) else { continue };
+            let used = fs::metadata(&note).and_then(|info| info.modified());
+            found.push(CompiledEntry {
+                bytes: size(&path),
+                used: used.unwrap_or(SystemTime::UNIX_EPOCH),
+                source: fs::read_to_string(&note).ok(),
+                path,
+            });
+        }
+        found.sort_by_key(|entry| entry.used);
+        Ok(found)
+    }
+
+    /// Deletes everything but what is being made. Returns how many bytes that freed.
+    ///
+    /// # Errors
+    /// If the folder cannot be read, or something in it cannot be deleted.
+    pub fn clear(&self) -> io::Result<u64> {
+        let mut freed = 0;
+        for path in self.paths(&[COMPILED, PACKAGE, UNFINISHED])? {
+            // Of what is being made, the lock has the name of what it becomes.
+            let whole = path.extension().is_some_and(|end| end != UNFINISHED);
+            let place = if whole { path.clone() } else { path.with_extension("") };
+            let Some(lock_path) = beside(&place, LOCK) else { continue };
+            let lock = File::create(&lock_path)?;
+            if lock.try_lock().is_err() {
+                continue;
+            }
+            freed += size(&path);
+            remove(&path)?;
+            // The lock stays: others may be waiting for this very file.
+            beside(&place, SOURCE).map_or(Ok(()), |note| remove(&note))?;
+        }
+        Ok(freed)
+    }
+
+    /// Paths in the folder whose names end like that.
+    fn paths(&self, ends: &[&str]) -> io::Result<Vec<PathBuf>> {
+        let entries = match fs::read_dir(&self.folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries?,
+        };
+        let paths = entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
+        let ends =
+            |path: &PathBuf| path.extension().is_some_and(|e| ends.iter().any(|end| e == *end));
+        Ok(paths.into_iter().filter(ends).collect())
+    }
+}
+
+/// `X.mlmodelc` with another end behind its own.
+fn beside(path: &Path, end: &str) -> Option<PathBuf> {
+    let kind = path.extension()?.to_str()?;
+    Some(path.with_extension(format!("{kind}.{end}")))
+}
+
+fn name(digest: &[u8]) -> String {
+    hex(&digest[..16])
+}
+
+/// What tells compiled packages apart: a digest of every file's name and content, and of the system.
+fn digest(package: &Path, system: &str) -> Result<String> {
+    let mut files = Vec::new();
+    list_files(package, &mut files).map_err(Error::io(package))?;
+    files.sort();
+    let mut hash = Sha256::new();
+    for path in &files {
+        let inner = path.strip_prefix(package).unwrap_or(path).to_string_lossy();
+        let mut file = File::open(path).map_err(Error::io(path))?;
+        let len = file.metadata().map_err(Error::io(path))?.len();
+        hash.update((inner.len() as u64).to_le_bytes());
+        hash.update(inner.as_bytes());
+        hash.update(len.to_le_bytes());
+        io::copy(&mut file, &mut HashWriter(&mut hash)).map_err(Error::io(path))?;
+    }
+    hash.update(system);
+    Ok(name(&hash.finalize()))
+}
+
+struct HashWriter<'a>(&'a mut Sha256);
+
+impl io::Write for HashWriter<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.update(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The files below a folder. Links are not followed.
+fn list_files(folder: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        match entry.file_type()? {
+            kind if kind.is_dir() => list_files(&entry.path(), files)?,
+            kind if kind.is_file() => files.push(entry.path()),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn size(folder: &Path) -> u64 {
+    let mut files = Vec::new();
+    // What cannot be read has no size that could be told.
+    let _ = list_files(folder, &mut files);
+    files.iter().filter_map(|file| file.metadata().ok()).map(|info| info.len()).sum()
+}
+
+/// Moves a folder, to another disk if need be.
+fn moved(from: &Path, to: &Path) -> Result<()> {
+    if fs::rename(from, to).is_ok() {
+        return Ok(());
+    }
+    let mut files = Vec::new();
+    list_files(from, &mut files).map_err(Error::io(from))?;
+    for path in files {
+        let place = to.join(path.strip_prefix(from).unwrap_or(&path));
+        let folder = place.parent().unwrap_or(to);
+        fs::create_dir_all(folder).map_err(Error::io(folder))?;
+        fs::copy(&path, &place).map_err(Error::io(&place))?;
+    }
+    remove(from).map_err(Error::io(from))
+}
+
+/// Removes a folder or a file, if it is there.
+fn remove(path: &Path) -> io::Result<()> {
+    let removed = match fs::symlink_metadata(path) {
+        Ok(info) if info.is_dir() => fs::remove_dir_all(path),
+        Ok(_) => fs::remove_file(path),
+        Err(error) => Err(error),
+    };
+    match removed {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// A folder that is nobody else's to look into.
+fn create_folder(path: &Path) -> io::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc;
+
+    use super::*;
+
+    fn package(at: &Path, content: &str) -> PathBuf {
+        let folder = at.join("X.mlpackage");
+        fs::create_dir_all(folder.join("Data")).unwrap();
+        fs::write(folder.join("Data/model"), content).unwrap();
+        folder
+    }
+
+    /// What a compiler makes: a folder somewhere else.
+    fn compile(room: &Path, package: &Path) -> Result<PathBuf> {
+        let made = room.join("made");
+        fs::create_dir_all(made.join("inner")).unwrap();
+        fs::copy(package.join("Data/model"), made.join("inner/model")).unwrap();
+        Ok(made)
+    }
+
+    #[test]
+    fn a_package_is_compiled_once_for_its_content_and_system() {
+        let room = tempfile::tempdir().unwrap();
+        let cache = CompiledCache::new(room.path().join("cache"));
+        let count = AtomicUsize::new(0);
+        let get = |package: &Path, system| {
+            let compile = |package: &Path| {
+                count.fetch_add(1, Ordering::Relaxed);
+                compile(room.path(), package)
+            };
+            cache.compiled(package, system, compile).unwrap()
+        };
+        let one = package(room.path(), "one");
+        let place = get(&one, "15.1");
+        assert_eq!(fs::read_to_string(place.join("inner/model")).unwrap(), "one");
+        assert_eq!(get(&one, "15.1"), place);
+        // The same elsewhere is the same.
+        let other = package(&room.path().join("elsewhere"), "one");
+        assert_eq!(get(&other, "15.1"), place);
+        assert_eq!(count.load(Ordering::Relaxed), 1);
+        assert_ne!(get(&one, "15.2"), place, "another system");
+        let changed = get(&package(room.path(), "two"), "15.1");
+        assert_ne!(changed, place);
+        assert_eq!(count.load(Ordering::Relaxed), 3);
+
+        let entries = cache.list().unwrap();
+        assert_eq!(entries.len(), 3);
+        assert!(entries.iter().all(|entry| entry.bytes == 3), "{entries:?}");
+        let source = entries.last().unwrap().source.clone();
+        assert_eq!(source, Some(one.display().to_string()));
+        assert_eq!(cache.clear().unwrap(), 9);
+        let left = fs::read_dir(cache.folder()).unwrap().map(|entry| entry.unwrap().path());
+        assert!(left.into_iter().all(|path| path.extension().is_some_and(|end| end == LOCK)));
+        assert_eq!(cache.list().unwrap(), []);
+    }
+
+    #[test]
+    fn what_fails_leaves_nothing_and_what_was_left_is_made_anew() {
+        let room = tempfile::tempdir().unwrap();
+        let cache = CompiledCache::new(room.path().join("cache"));
+        let make = |result: Result<()>| {
+            cache.package(b"key", "a model", |part| {
+                assert!(!part.exists(), "nothing is left of an earlier attempt");
+                fs::create_dir(part).unwrap();
+                fs::write(part.join("half"), "1234").unwrap();
+                result
+            })
+        };
+        assert!(make(Err(Error::malformed("no"))).is_err());
+        assert_eq!(cache.list().unwrap(), []);
+        // A process that was ended while it made one.
+        let place = make(Ok(())).unwrap();
+        let part = place.with_extension("mlpackage.part");
+        fs::rename(&place, &part).unwrap();
+        assert_eq!(make(Ok(())).unwrap(), place);
+        fs::create_dir(&part).unwrap();
+        fs::write(part.join("half"), "1").unwrap();
+        assert_eq!(cache.clear().unwrap(), 5);
+        assert!(!part.exists() && !place.exists());
+    }
+
+    #[test]
+    fn who_comes_second_waits_for_the_first_and_clearing_leaves_both_alone() {
+        let room = tempfile::tempdir().unwrap();
+        let cache = CompiledCache::new(room.path().join("cache"));
+        let (begun, wait_for_begin) = mpsc::channel();
+        let (go_on, wait_to_go_on) = mpsc::channel::<()>();
+        std::thread::scope(|scope| {
+            let cache = &cache;
+            let first = scope.spawn(move || {
+                cache.package(b"key", "first", |part| {
+                    fs::create_dir(part).unwrap();
+                    begun.send(()).unwrap();
+                    wait_to_go_on.recv().unwrap();
+                    Ok(())
+                })
+            });
+            wait_for_begin.recv().unwrap();
+            assert_eq!(cache.clear().unwrap(), 0);
+            let second = scope
+                .spawn(|| cache.package(b"key", "second", |_| panic!("the first one makes it")));
+            go_on.send(()).unwrap();
+            let (first, second) = (first.join().unwrap(), second.join().unwrap());
+            assert_eq!(first.unwrap(), second.unwrap());
+        });
+        assert_eq!(cache.list().unwrap()[0].source.as_deref(), Some("first"));
+    }
+
+    #[test]
+    fn a_folder_can_be_moved_to_another_disk() {
+        let room = tempfile::tempdir().unwrap();
+        let from = package(room.path(), "one");
+        let to = room.path().join("to");
+        // A folder with something in it is in the way of a rename, as another disk is.
+        fs::create_dir(&to).unwrap();
+        fs::write(to.join("other"), "").unwrap();
+        moved(&from, &to).unwrap();
+        assert_eq!(fs::read_to_string(to.join("Data/model")).unwrap(), "one");
+        assert!(!from.exists());
+    }
+}

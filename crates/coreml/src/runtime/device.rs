@@ -1,0 +1,147 @@
+//! A machine that has Core ML, and how packages get onto it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::{CompiledCache, ComputeUnits, Overrides, Runtime, policy};
+use crate::report::{Placement, Report};
+use crate::{Package, Result};
+
+/// What is asked of Core ML itself. All that can be decided without it is decided elsewhere.
+pub trait Platform: Send + Sync + fmt::Debug {
+    /// The system and its build, on which the form of compiled packages depends.
+    fn system(&self) -> String;
+
+    /// Compiles a package, and says in which folder the result lies, which becomes the caller's.
+    ///
+    /// # Errors
+    /// What Core ML says.
+    fn compile(&self, package: &Path) -> Result<PathBuf>;
+
+    /// What runs the functions of compiled packages, in the same order.
+    ///
+    /// # Errors
+    /// What Core ML says.
+    fn runtime(&self, packages: Vec<Compiled>) -> Result<Box<dyn Runtime>>;
+
+    /// Where the operations of a function will run.
+    ///
+    /// # Errors
+    /// What Core ML says.
+    fn placement(&self, compiled: &Path, setup: &Setup) -> Result<Vec<Placement>>;
+}
+
+/// A compiled package, and how its functions are loaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Compiled {
+    /// The folder.
+    pub path: PathBuf,
+    /// Its functions by name.
+    pub functions: BTreeMap<String, Setup>,
+}
+
+/// How a function is loaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setup {
+    /// What it is called; nothing in packages of one function, which have no names for Core ML.
+    pub name: Option<String>,
+    /// What it may use.
+    pub units: ComputeUnits,
+}
+
+/// A machine that has Core ML, with the folder for what is compiled.
+#[derive(Clone, Debug)]
+pub struct Device {
+    platform: Arc<dyn Platform>,
+    cache: CompiledCache,
+    overrides: Overrides,
+}
+
+impl Device {
+    /// The machine `platform`.
+    pub fn new(platform: Arc<dyn Platform>, cache: CompiledCache, overrides: Overrides) -> Device {
+        Device { platform, cache, overrides }
+    }
+
+    /// Where what is compiled is kept.
+    pub fn cache(&self) -> &CompiledCache {
+        &self.cache
+    }
+
+    /// Compiles packages as far as that is not done yet, and returns what runs them.
+    ///
+    /// # Errors
+    /// If one cannot be compiled, kept or loaded.
+    pub fn open(&self, packages: &[(&Path, &Package)]) -> Result<Box<dyn Runtime>> {
+        let compiled = |(path, package): &(&Path, &Package)| {
+            let path = self.compiled(path)?;
+            Ok(Compiled { path, functions: setups(package, &self.overrides) })
+        };
+        let compiled = packages.iter().map(compiled).collect::<Result<_>>()?;
+        self.platform.runtime(compiled)
+    }
+
+    /// Where Core ML places the operations of a package, by function.
+    ///
+    /// # Errors
+    /// As [`Device::open`].
+    pub fn placements(
+        &self,
+        path: &Path,
+        package: &Package,
+    ) -> Result<BTreeMap<String, Vec<Placement>>> {
+        let compiled = self.compiled(path)?;
+        let setups = setups(package, &self.overrides).into_iter();
+        let placed = setups.map(|(name, setup)| {
+            let placement = self.platform.placement(&compiled, &setup)?;
+            Ok((name, placement))
+        });
+        placed.collect()
+    }
+
+    fn compiled(&self, package: &Path) -> Result<PathBuf> {
+        let compile = |package: &Path| self.platform.compile(package);
+        self.cache.compiled(package, &self.platform.system(), compile)
+    }
+}
+
+/// How the functions of a package are loaded.
+fn setups(package: &Package, overrides: &Overrides) -> BTreeMap<String, Setup> {
+    let model = &package.model;
+    let several = model.default_function.is_some();
+    let report = Report::of(package);
+    let setup = |report: &crate::report::FunctionReport| {
+        let function = &model.program.functions[&report.name];
+        let units = policy::units(&report.name, function, report, overrides);
+        (report.name.clone(), Setup { name: several.then(|| report.name.clone()), units })
+    };
+    report.functions.iter().map(setup).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Blobs, in_memory, testing};
+
+    #[test]
+    fn functions_of_a_package_with_several_are_loaded_by_name_each_for_its_units() {
+        let mut blobs = in_memory();
+        let model = testing::example(&mut blobs).unwrap();
+        let blobs = Blobs::from_bytes(blobs.finish().unwrap().into_inner()).unwrap();
+        let package = Package::new(model, Some(blobs)).unwrap();
+        let setups = setups(&package, &"decode=gpu,prefill=all".parse().unwrap());
+        let expected = [("decode", ComputeUnits::CpuAndGpu), ("prefill", ComputeUnits::All)];
+        for (name, units) in expected {
+            assert_eq!(setups[name], Setup { name: Some(name.into()), units });
+        }
+        let mut program = package.model.program.clone();
+        let only = program.functions.remove("prefill").unwrap();
+        program.functions = [("main".to_owned(), only)].into();
+        let (_, blobs) = package.into_parts();
+        let blobs = Arc::into_inner(blobs.unwrap());
+        let package = Package::new(crate::Model::new(program, None).unwrap(), blobs).unwrap();
+        assert_eq!(super::setups(&package, &Overrides::default())["main"].name, None);
+    }
+}

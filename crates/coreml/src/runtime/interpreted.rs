@@ -1,0 +1,165 @@
+//! The interpreter as a runtime: calls are over when they have begun, and arrays share their elements.
+
+use std::collections::BTreeMap;
+
+use half::slice::HalfFloatSliceExt;
+
+use super::{ArrayId, Call, Job, Place, Rows, RowsMut, Runtime, Slots, StateId};
+use crate::interpret::{Extreme, Interpreter, States, Tensor};
+use crate::mil::TensorType;
+use crate::{Error, Result};
+
+/// Runs packages in interpreters.
+#[derive(Debug)]
+pub struct Interpreted {
+    packages: Vec<Interpreter>,
+    arrays: Slots<Array>,
+    states: Slots<States>,
+}
+
+/// An array, whose elements are there once somebody has set them.
+#[derive(Debug)]
+struct Array {
+    ty: TensorType,
+    tensor: Option<Tensor>,
+}
+
+fn no_rows() -> Error {
+    Error::malformed("a tensor has not the rows that are wanted of it")
+}
+
+impl Interpreted {
+    /// The runtime of packages by the interpreters that run them.
+    pub fn new(packages: Vec<Interpreter>) -> Interpreted {
+        Interpreted { packages, arrays: Slots::default(), states: Slots::default() }
+    }
+
+    fn package(&self, i: usize) -> Result<&Interpreter> {
+        self.packages.get(i).ok_or_else(|| Error::malformed(format!("there is no package {i}")))
+    }
+
+    /// What the arrays of a call's inputs hold.
+    fn inputs<'a>(&self, call: &Call<'a>) -> Result<Vec<(&'a str, Tensor)>> {
+        let tensor = |&(name, array): &(&'a str, ArrayId)| Ok((name, self.get(array)?));
+        call.inputs.iter().map(tensor).collect()
+    }
+
+    fn store(&mut self, call: &Call<'_>, mut outputs: BTreeMap<String, Tensor>) -> Result<()> {
+        for &(name, array) in &call.outputs {
+            let tensor = outputs
+                .remove(name)
+                .ok_or_else(|| Error::malformed(format!("a function has no output {name:?}")))?;
+            self.set(array, tensor)?;
+        }
+        Ok(())
+    }
+}
+
+impl Runtime for Interpreted {
+    fn array(&mut self, ty: &TensorType) -> Result<ArrayId> {
+        Ok(ArrayId(self.arrays.add(Array { ty: ty.clone(), tensor: None })))
+    }
+
+    fn release(&mut self, array: ArrayId) {
+        self.arrays.remove(array.0);
+    }
+
+    fn state(&mut self, package: usize, function: &str) -> Result<StateId> {
+        let states = self.package(package)?.states(function)?;
+        Ok(StateId(self.states.add(states)))
+    }
+
+    fn release_state(&mut self, state: StateId) {
+        self.states.remove(state.0);
+    }
+
+    fn set(&mut self, array: ArrayId, tensor: Tensor) -> Result<()> {
+        let array = self.arrays.get_mut(array.0)?;
+        if !tensor.is(&array.ty) {
+            let (found, ty) = (tensor.shape(), &array.ty);
+            return Err(Error::malformed(format!("a tensor {found:?} is set where a {ty} is")));
+        }
+        array.tensor = Some(tensor);
+        Ok(())
+    }
+
+    fn get(&self, array: ArrayId) -> Result<Tensor> {
+        let Array { ty, tensor } = self.arrays.get(array.0)?;
+        let zeros = || Tensor::zeros(ty).ok_or_else(no_rows);
+        tensor.clone().map_or_else(zeros, Ok)
+    }
+
+    fn set_rows(&mut self, place: Place<'_>, rows: &mut Rows<'_>) -> Result<()> {
+        let tensor = match place {
+            Place::Array(array) => {
+                let Array { ty, tensor } = self.arrays.get_mut(array.0)?;
+                match tensor {
+                    Some(tensor) => tensor,
+                    None => tensor.insert(Tensor::zeros(ty).ok_or_else(no_rows)?),
+                }
+            }
+            Place::State(state, name) => {
+                self.states.get_mut(state.0)?.get_mut(name).ok_or_else(no_rows)?
+            }
+        };
+        let width = tensor.shape().last().copied().unwrap_or(1);
+        let floats = tensor.floats_mut().ok_or_else(no_rows)?;
+        for (row, values) in rows {
+            let found = floats.get_mut(row * width..(row + 1) * width);
+            let to = found.and_then(|to| to.get_mut(..values.len())).ok_or_else(no_rows)?;
+            values.convert_to_f32_slice(to);
+        }
+        Ok(())
+    }
+
+    fn get_rows(&self, place: Place<'_>, rows: &mut RowsMut<'_>) -> Result<()> {
+        let tensor = match place {
+            Place::Array(array) => &self.get(array)?,
+            Place::State(state, name) => self.states.get(state.0)?.get(name).ok_or_else(no_rows)?,
+        };
+        let width = tensor.shape().last().copied().unwrap_or(1);
+        let floats = tensor.as_floats().ok_or_else(no_rows)?;
+        for (row, to) in rows {
+            let found = floats.get(row * width..(row + 1) * width);
+            let from = found.and_then(|from| from.get(..to.len())).ok_or_else(no_rows)?;
+            to.convert_from_f32_slice(from);
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, calls: &[Call<'_>]) -> Result<Job> {
+        let Some(first) = calls.first() else { return Ok(Job(0)) };
+        match (first.state, calls) {
+            (Some(state), [call]) => {
+                let inputs = self.inputs(call)?;
+                let mut states = std::mem::take(self.states.get_mut(state.0)?);
+                let package = self.package(call.package)?;
+                let outputs = package.run(call.function, &inputs, &mut states);
+                *self.states.get_mut(state.0)? = states;
+                self.store(call, outputs?)?;
+            }
+            (Some(_), _) => return Err(Error::malformed("several calls have one state")),
+            (None, _) => {
+                let inputs: Vec<_> =
+                    calls.iter().map(|call| self.inputs(call)).collect::<Result<_>>()?;
+                let outputs = self.package(first.package)?.run_all(first.function, &inputs)?;
+                for (call, outputs) in calls.iter().zip(outputs) {
+                    self.store(call, outputs)?;
+                }
+            }
+        }
+        Ok(Job(0))
+    }
+
+    fn wait(&mut self, _: Job) -> Result<()> {
+        Ok(())
+    }
+
+    fn together(&self) -> usize {
+        usize::MAX
+    }
+
+    fn extremes(&self) -> Vec<Extreme> {
+        self.packages.iter().flat_map(Interpreter::extremes).collect()
+    }
+}
