@@ -69,11 +69,21 @@ fn bytes_mut(units: &mut [u16]) -> &mut [u8] {
 /// Most features that are turned together: a multiple of a block.
 const TURNED: usize = 128;
 
-/// Turns the features of a head by a Walsh-Hadamard matrix, which is its own inverse: of as many
-/// features at a time as the largest power of two that divides their number, up to 128.
+/// How many of a head's features are turned together: the largest power of two that divides their
+/// number, up to 128.
+fn together(features: usize) -> usize {
+    (1 << features.trailing_zeros().min(31)).min(TURNED)
+}
+
+/// Turns the features of a head by a Walsh-Hadamard matrix, which is its own inverse, some
+/// [together].
 #[inline(always)]
 pub(crate) fn turn(head: &mut [f32]) {
-    let together = (1 << head.len().trailing_zeros().min(31)).min(TURNED);
+    turn_by(together(head.len()), head);
+}
+
+#[inline(always)]
+fn turn_by(together: usize, head: &mut [f32]) {
     let factor = 1.0 / (together as f32).sqrt();
     for part in head.chunks_exact_mut(together) {
         let mut half = 1;
@@ -100,10 +110,11 @@ pub(super) fn put(kind: KvType, order: Order, token: usize, features: &[f32], pa
     let (codes, scales) = page.split_at_mut(PAGE * blocks * each / 2);
     let codes = bytes_mut(codes);
     // What is turned together lies in one of these parts.
+    let together = together(features.len());
     for (part, features) in features.chunks(TURNED).enumerate() {
         let mut turned = [0.0; TURNED];
         turned[..features.len()].copy_from_slice(features);
-        turn(&mut turned[..features.len()]);
+        turn_by(together, &mut turned[..features.len()]);
         for (b, block) in turned[..features.len().next_multiple_of(BLOCK)]
             .as_chunks::<BLOCK>()
             .0
@@ -239,7 +250,7 @@ mod tests {
     #[test]
     fn what_is_put_in_is_read_back_within_half_a_step() {
         for kind in [KvType::Q8_0, KvType::Q4_0] {
-            for dim in [32usize, 48, 64, 256] {
+            for dim in [32usize, 48, 64, 160, 192, 256] {
                 let blocks = dim.div_ceil(BLOCK);
                 let stride = blocks * BLOCK;
                 let mut key_page = vec![0; units(kind, blocks)];
@@ -277,7 +288,7 @@ mod tests {
     #[test]
     fn what_is_turned_twice_is_as_before_and_products_stay() {
         let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f32>();
-        for dim in [1usize, 24, 64, 80, 96, 128, 256] {
+        for dim in [1usize, 24, 64, 80, 96, 128, 160, 192, 256] {
             let (a, b) = (wave(dim), wave(2 * dim)[dim..].to_vec());
             let (mut c, mut d) = (a.clone(), b.clone());
             turn(&mut c);
