@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! roles     what each package is for
+//! shapes    whether its functions have the tensors for that
 //! chain     which arrays functions share
 //! pages     the cache
 //! mirrors   which of it functions have already
@@ -12,6 +13,7 @@ mod chain;
 mod mirrors;
 mod pages;
 mod roles;
+mod shapes;
 mod steps;
 
 use std::collections::BTreeMap;
@@ -24,9 +26,10 @@ use self::chain::{Arrays, Bindings, Slot, chain};
 use self::mirrors::{Mirror, SequenceStates};
 use self::pages::Pages;
 use self::roles::Roles;
+use self::shapes::{Form, bounded, check_head};
 use crate::host::Host;
 use crate::interpret::{Extreme, Interpreter, Tensor};
-use crate::lower::{CACHES, DECODE, HEAD, HIDDEN_STATE, NEW, PAST, POSITION, prefill_name};
+use crate::lower::{DECODE, HEAD, HIDDEN_STATE, POSITION};
 use crate::mil::{Function, TensorType};
 use crate::package::Package;
 use crate::runtime::{ArrayId, Call, Interpreted, Runtime};
@@ -68,7 +71,8 @@ impl PackageExecutor {
     /// order of [`Lowering::parts`](crate::lower::Lowering::parts).
     ///
     /// # Errors
-    /// If they are not all of the graph, or have no functions for contexts as long as the limits say.
+    /// If they are not all of the graph, have no functions for contexts as long as the limits say, or have some
+    /// whose tensors are not what their names and the graph say.
     pub fn new(
         graph: &Graph,
         weights: &Weights,
@@ -94,6 +98,8 @@ impl PackageExecutor {
     ) -> Result<PackageExecutor> {
         let Roles { chunks, heads, functions, decode, head_rows, factor } =
             Roles::of(packages.iter().copied())?;
+        let forms = functions.iter().map(|&(tokens, history)| Form::prefill(tokens, history));
+        let mut forms = forms.collect::<Result<Vec<Form>>>()?;
         let longest = functions.iter().map(|(_, history)| *history).max();
         let starts = functions.iter().any(|(_, history)| *history == 0);
         if !starts || longest.is_none_or(|longest| longest + 1 < limits.context) {
@@ -111,34 +117,47 @@ impl PackageExecutor {
             packages[package].model.program.functions.get(name).ok_or_else(other_model)
         };
         let decode = decode && host.anatomy.cache.is_some();
-        let names = functions.iter().map(|&(tokens, history)| prefill_name(tokens, history));
-        let mut known = host.names();
-        known.push(POSITION.into());
-        let mut bindings = BTreeMap::new();
-        for name in names.chain(decode.then(|| DECODE.to_owned())) {
-            let found = chunks.iter().map(|(package, _)| function(*package, &name));
-            let found = found.collect::<Result<Vec<&Function>>>()?;
-            for (function, (_, layers)) in found.iter().zip(&chunks) {
-                check_cache(function, layers.len(), host.anatomy.cache)?;
-            }
-            bindings.insert(name, chain(&found, &known)?);
-        }
         let state = |&(package, _): &(usize, _)| {
             let mut states = function(package, DECODE)?.states();
             let first = states.next().map(|(_, ty)| ty.clone());
             first.ok_or_else(|| Error::malformed(format!("its function {DECODE:?} has no state")))
         };
-        let decode = decode.then(|| chunks.iter().map(state).collect::<Result<_>>()).transpose()?;
+        let decode = decode.then(|| chunks.iter().map(state).collect::<Result<Vec<_>>>());
+        let decode = decode.transpose()?;
+        let state = decode.as_ref().and_then(|states| states.first());
+        forms.extend(state.map(Form::decode).transpose()?);
+        let mut known = host.names();
+        known.push(POSITION.into());
+        let mut bindings = BTreeMap::new();
+        for form in forms {
+            let found = chunks.iter().map(|(package, _)| function(*package, &form.name));
+            let found = found.collect::<Result<Vec<&Function>>>()?;
+            for (i, (function, (_, layers))) in found.iter().zip(&chunks).enumerate() {
+                // What the others end with is what those behind them read.
+                let hidden = (i + 1 == found.len()).then_some(host.anatomy.hidden);
+                form.check(function, layers.len(), hidden, &host.anatomy)?;
+            }
+            let bound = chain(&found, &known)?;
+            bindings.insert(form.name, bound);
+        }
+        bounded(HEAD, host.anatomy.hidden.max(graph.vocab()), head_rows)?;
+        let dtype = crate::mil::DataType::Float16;
+        let head_input = TensorType::new(dtype, &[1, host.anatomy.hidden, 1, head_rows]);
+        let rows = heads.iter().try_fold(0usize, |sum, &package| {
+            Ok::<_, Error>(sum.saturating_add(check_head(function(package, HEAD)?, &head_input)?))
+        })?;
+        if rows != graph.vocab() {
+            return Err(other_model());
+        }
         let outputs = |&package: &usize| {
             let outputs = function(package, HEAD)?.outputs();
             Ok((package, outputs.map(|(name, ty)| (name.to_owned(), ty.clone())).collect()))
         };
-        let dtype = crate::mil::DataType::Float16;
         Ok(PackageExecutor {
             graph: graph.clone(),
             weight_bytes: packages.iter().map(|package| package.weight_bytes() as usize).sum(),
             heads: heads.iter().map(outputs).collect::<Result<_>>()?,
-            head_input: TensorType::new(dtype, &[1, host.anatomy.hidden, 1, head_rows]),
+            head_input,
             pages: Pages::new(host.anatomy.cache, &limits),
             // As many as have whole contexts in the cache.
             states: SequenceStates::new(limits.kv_tokens / limits.context.max(1)),
@@ -178,7 +197,8 @@ impl PackageExecutor {
                 let hidden = self.runtime.get(hidden)?;
                 let hidden = hidden.as_floats().ok_or_else(other_model)?;
                 for column in first_row.saturating_sub(done)..tokens {
-                    rows.extend(hidden[column..].iter().step_by(columns));
+                    let row = hidden.get(column..).ok_or_else(other_model)?;
+                    rows.extend(row.iter().step_by(columns));
                 }
             }
             done += tokens;
@@ -250,7 +270,8 @@ impl PackageExecutor {
             for column in 0..group.len() / hidden {
                 for piece in &pieces {
                     let piece = piece.as_floats().ok_or_else(other_model)?;
-                    logits.extend(piece[column..].iter().step_by(columns));
+                    let row = piece.get(column..).ok_or_else(other_model)?;
+                    logits.extend(row.iter().step_by(columns));
                 }
             }
         }
@@ -273,17 +294,6 @@ impl PackageExecutor {
         self.past.0.forget(seq, len);
         self.states.forget(seq, len);
     }
-}
-
-/// Whether the tensors of a function are those of so many layers of the model's cache.
-fn check_cache(function: &Function, layers: usize, cache: Option<[usize; 3]>) -> Result<()> {
-    let [_, heads, width] = cache.unwrap_or([0; 3]);
-    let exact = |ty: &TensorType| matches!(ty.shape[..], [l, h, _, w] if [l, h, w] == [layers, heads, width]);
-    let inputs = function.tensor_inputs().filter(|(name, _)| PAST.contains(name));
-    let mut all = inputs.chain(function.outputs().filter(|(name, _)| NEW.contains(name)));
-    let holds = |ty: &TensorType| matches!(ty.shape[..], [l, h, _, w] if l >= layers && h >= heads && w >= width);
-    let states = function.states().all(|(name, ty)| CACHES.contains(&name) && holds(ty));
-    if all.all(|(_, ty)| exact(ty)) && states { Ok(()) } else { Err(other_model()) }
 }
 
 fn other_model() -> Error {

@@ -317,6 +317,17 @@ fn lookup() -> Model {
 }
 
 #[test]
+fn an_input_has_at_most_as_many_shapes_as_core_ml_allows() {
+    let mut model = lookup();
+    let shapes = |n: usize| (1..=n).map(|ids| vec![1, ids]).collect::<Vec<_>>();
+    model.let_vary("main", "ids", &shapes(128)).unwrap();
+    let bytes = model.to_bytes();
+    assert_eq!(Model::from_bytes(&bytes).unwrap(), model);
+    let error = model.let_vary("main", "ids", &shapes(129)).unwrap_err().to_string();
+    assert!(error.contains("129 shapes, more than 128"), "{error}");
+}
+
+#[test]
 fn an_input_of_several_shapes_is_one_in_the_file_and_can_be_had_in_each() {
     let model = lookup();
     let bytes = model.to_bytes();

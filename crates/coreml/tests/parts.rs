@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use baton_coreml::interpret::{Interpreter, Precision, Tensor};
 use baton_coreml::lower::{Chunks, Lowering, MilLowering, Part};
-use baton_coreml::mil::TensorType;
+use baton_coreml::mil::{DataType, Function, FunctionBuilder, TensorType, Value, Var};
 use baton_coreml::runtime::{
     self, ArrayId, Call, Interpreted, Job, Place, RowsMut, Runtime, StateId,
 };
@@ -24,10 +24,15 @@ fn lowering() -> MilLowering {
     MilLowering { prefill, head_piece: 400, head_rows: 2, ..MilLowering::default() }
 }
 
-fn packages(graph: &Graph, weights: &Weights, parts: &[Part]) -> Vec<Package> {
+fn packages(
+    lowering: &MilLowering,
+    graph: &Graph,
+    weights: &Weights,
+    parts: &[Part],
+) -> Vec<Package> {
     let package = |part: &Part| {
         let mut blobs = in_memory();
-        let model = lowering().lower_part(graph, weights, part, &mut blobs).unwrap();
+        let model = lowering.lower_part(graph, weights, part, &mut blobs).unwrap();
         let blobs = Blobs::from_bytes(blobs.finish().unwrap().into_inner()).unwrap();
         Package::new(model, Some(blobs)).unwrap()
     };
@@ -54,7 +59,7 @@ fn chunks_of_layers_and_pieces_of_the_head_answer_as_the_whole_does() {
     let expected = reference::logits(&graph, &weights, &tokens).unwrap();
     let run = |chunks| {
         let parts = lowering().parts(&graph, chunks).unwrap();
-        let packages = packages(&graph, &weights, &parts);
+        let packages = packages(&lowering(), &graph, &weights, &parts);
         let mut executor = executor(&graph, &weights, &packages);
         let batch = Batch::one(SeqId(0), tokens.clone(), Rows::All);
         let logits = executor.forward(&batch).unwrap();
@@ -265,7 +270,7 @@ fn packages_that_are_not_all_of_a_model_are_refused() {
     let graph = Tiny { layers: 4, ..Tiny::default() }.graph().unwrap();
     let weights = random_weights(&graph, 11);
     let parts = lowering().parts(&graph, Chunks::Count(2)).unwrap();
-    let packages = packages(&graph, &weights, &parts);
+    let packages = packages(&lowering(), &graph, &weights, &parts);
     let pool = Arc::new(Pool::new(1, Isa::detect()).unwrap());
     let open = |which: &[usize]| {
         let ready = |&i: &usize| {
@@ -278,5 +283,78 @@ fn packages_that_are_not_all_of_a_model_are_refused() {
     open(&[0, 1, 2]).unwrap();
     for missing in [&[0, 2][..], &[0, 1], &[2], &[], &[0, 1, 1, 2]] {
         assert!(open(missing).is_err(), "{missing:?}");
+    }
+}
+
+#[test]
+fn packages_whose_functions_are_not_what_they_are_called_are_refused() {
+    type Functions = std::collections::BTreeMap<String, Function>;
+    let graph = Tiny { layers: 2, ..Tiny::default() }.graph().unwrap();
+    let weights = random_weights(&graph, 11);
+    let made = |lowering: &MilLowering, parts: &[Part]| packages(lowering, &graph, &weights, parts);
+    let parts = lowering().parts(&graph, Chunks::Whole).unwrap();
+    let honest = MilLowering { decode: Some(40), ..lowering() };
+    let other = MilLowering { decode: Some(80), head_rows: 3, ..lowering() };
+    let other = made(&other, &parts).remove(0).model.program.functions;
+    let open = |lie: &dyn Fn(&mut Functions)| {
+        let mut package = made(&honest, &parts).remove(0);
+        let pool = Arc::new(Pool::new(1, Isa::detect()).unwrap());
+        let interpreter = Interpreter::new(&package, Precision::F32, pool).unwrap();
+        lie(&mut package.model.program.functions);
+        let executor =
+            PackageExecutor::new(&graph, &weights, vec![(&package, interpreter)], LIMITS);
+        executor.map(drop).map_err(|error| error.to_string())
+    };
+    let move_to = |from: &str, to: &str| {
+        let (from, to) = (from.to_owned(), to.to_owned());
+        move |functions: &mut Functions| {
+            let function = functions[&from].clone();
+            functions.insert(to.clone(), function);
+        }
+    };
+    open(&|_| ()).unwrap();
+    for (from, to, reason) in [
+        ("prefill_8_h0", "prefill_1099511627776_h0", "fewer tokens"),
+        ("prefill_8_h0", "prefill_1_h1099511627776", "fewer tokens"),
+        ("prefill_8_h0", "prefill_1_h18446744073709551615", "fewer tokens"),
+        ("prefill_8_h0", "prefill_16384_h0", "another model"),
+        ("prefill_1_h0", "prefill_8_h0", "another model"),
+        ("prefill_8_h16", "prefill_8_h40", "another model"),
+        ("prefill_8_h40", "prefill_8_h16", "another model"),
+        ("prefill_1_h0", "decode", "no state"),
+        ("prefill_1_h0", "head", "another model"),
+    ] {
+        let error = open(&move_to(from, to)).unwrap_err();
+        assert!(error.contains(reason), "{from} as {to}: {error}");
+    }
+    // Functions of others are right as such: each of these is whole in itself.
+    for name in ["decode", "head"] {
+        open(&|functions| drop(functions.insert(name.into(), other[name].clone()))).unwrap();
+    }
+    // Heads of which the results are fewer, or the rows too many.
+    let head = |columns: usize, make: &dyn Fn(&mut FunctionBuilder, &Var) -> Var| {
+        let mut b = FunctionBuilder::new();
+        let ty = TensorType::new(DataType::Float16, &[1, 64, 1, columns]);
+        let x = b.input("hidden", ty);
+        let y = make(&mut b, &x);
+        b.finish(&[y])
+    };
+    let narrow = head(2, &|b, x| {
+        let args =
+            [("x", x.into()), ("axes", Value::ints(&[3]).into()), ("keep_dims", true.into())];
+        b.op("reduce_max", "logits_0", &args).unwrap()
+    });
+    let same =
+        |b: &mut FunctionBuilder, x: &Var| b.op("identity", "y", &[("x", x.into())]).unwrap();
+    let cases = [
+        (narrow, "another model"),
+        (head(2, &same), "another model"),
+        (head(1 << 24, &same), "fewer tokens"),
+    ];
+    for (function, reason) in cases {
+        let lie =
+            |functions: &mut Functions| drop(functions.insert("head".into(), function.clone()));
+        let error = open(&lie).unwrap_err();
+        assert!(error.contains(reason), "{error}");
     }
 }

@@ -63,9 +63,13 @@ impl Slot {
 /// keys and values: those of a chunk are kept while the next one runs.
 ///
 /// # Errors
-/// If a chunk wants what nobody computes, or another hidden state than the one before it makes.
+/// If a chunk wants what nobody computes, another hidden state than the one before it makes, or what the caller
+/// computes in another type than an earlier one.
 pub(super) fn chain(chunks: &[&Function], known: &[String]) -> Result<Vec<Bindings>> {
+    let apart = || Error::malformed("its chunks do not go together");
     let mut hidden: Option<Slot> = None;
+    // It is computed once, for the first that wants it.
+    let mut shared: BTreeMap<&str, &TensorType> = BTreeMap::new();
     let mut bindings = Vec::new();
     for (i, function) in chunks.iter().enumerate() {
         let mut chunk = Bindings::default();
@@ -73,10 +77,15 @@ pub(super) fn chain(chunks: &[&Function], known: &[String]) -> Result<Vec<Bindin
             let slot = match name {
                 INCOMING => match &hidden {
                     Some(slot) if slot.ty == *ty => slot.clone(),
-                    _ => return Err(Error::malformed("its chunks do not go together")),
+                    _ => return Err(apart()),
                 },
                 name if PAST.contains(&name) => Slot::past(i, name, ty),
-                name if known.iter().any(|known| known == name) => Slot::new(name, ty),
+                name if known.iter().any(|known| known == name) => {
+                    if *shared.entry(name).or_insert(ty) != ty {
+                        return Err(apart());
+                    }
+                    Slot::new(name, ty)
+                }
                 name => {
                     return Err(Error::malformed(format!("nobody computes its input {name:?}")));
                 }
@@ -188,9 +197,12 @@ mod tests {
         let first = chunk(&[("embedded", &[1, 4, 1, 8])], 8);
         let wider = chunk(&[("incoming", &[1, 5, 1, 8])], 8);
         let foreign = chunk(&[("tokens", &[1, 8])], 8);
+        let masked = chunk(&[("embedded", &[1, 4, 1, 8]), ("mask", &[1, 1, 8, 8])], 8);
+        let other_mask = chunk(&[("incoming", &[1, 4, 1, 8]), ("mask", &[1, 1, 8, 16])], 8);
         for (chunks, reason) in [
             (&[&first, &wider][..], "go together"),
             (&[&wider], "go together"),
+            (&[&masked, &other_mask], "go together"),
             (&[&foreign], "\"tokens\""),
         ] {
             let error = chain(chunks, &known()).unwrap_err().to_string();

@@ -28,7 +28,7 @@ impl Roles {
     /// If the functions of different packages do not go together.
     pub fn of<'a>(packages: impl Iterator<Item = &'a Package>) -> Result<Roles> {
         let (mut chunks, mut heads, mut head_rows) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut functions, mut layers) = (None, 0);
+        let (mut functions, mut layers) = (None, 0usize);
         let (mut factor, mut decode) = (1.0, true);
         for (i, package) in packages.enumerate() {
             let program = &package.model.program;
@@ -38,9 +38,10 @@ impl Roles {
                 let function = &program.functions[&prefill_name(tokens, history)];
                 let keys = function.outputs().find(|(name, _)| *name == NEW[0]);
                 let n = keys.and_then(|(_, ty)| ty.shape.first().copied()).unwrap_or(0);
-                chunks.push((i, layers..layers + n));
+                let end = layers.saturating_add(n);
+                chunks.push((i, layers..end));
+                layers = end;
                 decode &= program.functions.contains_key(DECODE);
-                layers += n;
                 if *functions.get_or_insert_with(|| own.clone()) != own {
                     return Err(Error::malformed("its chunks have not the same functions"));
                 }

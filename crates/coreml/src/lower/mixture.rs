@@ -96,36 +96,50 @@ impl<W: Write + Seek> FunctionLowering<'_, '_, '_, W> {
         let number = |v: f32| Arg::from(Value::f16(v));
         let left = self.unary("sub", &part("left"), &chosen, &[("y", number(1.0))])?;
         let left = self.unary("mul", &part("left_far"), &left, &[("y", number(FAR))])?;
-        let scores = self.binary("add", &part("chosen"), &scores, &left)?;
+        let scores = self.binary("add", &part("left_scores"), &scores, &left)?;
         self.unary("softmax", &part("shares"), &scores, &[("axis", axis())])
     }
 
-    /// 1 for each of the `n` largest scores of a token, 0 for the others. Of equal ones all count that are as
-    /// large as the last.
+    /// 1 for each of the `n` largest scores of a token, 0 for the others. Scores that are the same as the last of
+    /// these count as well, so that there may be more than `n`.
     fn largest(&mut self, name: &str, scores: &Var, n: usize) -> Result<Var> {
-        let number = |v: f32| Arg::from(Value::f16(v));
-        let mut rest = scores.clone();
-        for i in 0..n {
-            let part = |text: &str| format!("{name}_router_{text}_{i}");
-            let args = [("axes", Value::ints(&[1]).into()), ("keep_dims", true.into())];
-            let most = self.unary("reduce_max", &part("most"), &rest, &args)?;
-            // Against all scores the last one says which are chosen, those before it which are left out next.
-            let of = if i + 1 == n { scores } else { &rest };
-            let below = self.binary("sub", &part("below"), of, &most)?;
-            let below = match i + 1 == n {
-                true => self.unary("minimum", &part("within"), &below, &[("y", number(0.0))])?,
-                false => below,
-            };
-            let near = self.unary("maximum", &part("near"), &below, &[("y", number(-NEAR))])?;
-            let near = self.unary("mul", &part("steep"), &near, &[("y", number(1.0 / NEAR))])?;
-            let is = self.unary("add", &part("is"), &near, &[("y", number(1.0))])?;
-            if i + 1 == n {
-                return Ok(is);
-            }
-            let far = self.unary("mul", &part("far"), &is, &[("y", number(FAR))])?;
-            rest = self.binary("sub", &part("rest"), &rest, &far)?;
+        if n == 0 {
+            return Err(Error::malformed("a mixture of which no expert is used"));
         }
-        Err(Error::malformed("a mixture of which no expert is used"))
+        let number = |v: f32| Arg::from(Value::f16(v));
+        let over_experts = [("axes", Value::ints(&[1]).into()), ("keep_dims", true.into())];
+        let part = |text: &str| format!("{name}_router_{text}");
+        // The least score that counts, which goes down from one to the next until `n` of them do.
+        let mut least = self.unary("reduce_max", &part("most"), scores, &over_experts)?;
+        for i in 1..n {
+            let part = |text: &str| format!("{name}_router_{text}_{i}");
+            let is = self.at_least(&part("is"), scores, &least)?;
+            let count = self.unary("reduce_sum", &part("count"), &is, &over_experts)?;
+            let over = self.unary("sub", &part("over"), &count, &[("y", number(n as f32))])?;
+            // -1 where more are wanted, 0 where there are enough.
+            let bounds = [("alpha", number(-1.0)), ("beta", number(0.0))];
+            let open = self.unary("clip", &part("open"), &over, &bounds)?;
+            let shut = self.unary("add", &part("shut"), &open, &[("y", number(1.0))])?;
+            let far = self.unary("mul", &part("far"), &is, &[("y", number(FAR))])?;
+            let rest = self.binary("sub", &part("rest"), scores, &far)?;
+            let next = self.unary("reduce_max", &part("next"), &rest, &over_experts)?;
+            // One of both is 0, and the other one exact, which their difference would not be.
+            let next = self.binary("mul", &part("down"), &next, &open)?;
+            let same = self.binary("mul", &part("same"), &least, &shut)?;
+            least = self.binary("sub", &part("least"), &same, &next)?;
+        }
+        self.at_least(&part("chosen"), scores, &least)
+    }
+
+    /// 1 for each score that is `least` or more, 0 for the others.
+    fn at_least(&mut self, name: &str, scores: &Var, least: &Var) -> Result<Var> {
+        let number = |v: f32| Arg::from(Value::f16(v));
+        let part = |text: &str| format!("{name}_{text}");
+        let above = self.binary("sub", &part("above"), scores, least)?;
+        let bounds = [("alpha", number(-NEAR)), ("beta", number(0.0))];
+        let near = self.unary("clip", &part("near"), &above, &bounds)?;
+        let steep = self.unary("mul", &part("steep"), &near, &[("y", number(1.0 / NEAR))])?;
+        self.unary("add", name, &steep, &[("y", number(1.0))])
     }
 
     /// A product with a matrix of one expert, times `factor`.
@@ -162,8 +176,11 @@ mod tests {
     };
     use baton_weights::{Tensor, Weight, Weights};
 
-    use crate::CoreMl;
-    use crate::interpret::Precision;
+    use crate::interpret::{self, Interpreter, Precision};
+    use crate::lower::function::PartLowering;
+    use crate::lower::{Anatomy, MilLowering, Part};
+    use crate::mil::Program;
+    use crate::{CoreMl, Model, Package, in_memory};
 
     const HIDDEN: usize = 32;
 
@@ -225,28 +242,98 @@ mod tests {
         }
     }
 
+    /// What is chosen of scores for one token.
+    fn chosen(scores: &[f32], n: usize, precision: Precision) -> Vec<f32> {
+        let experts = scores.len();
+        let graph = graph(experts, n, 8, Routing::TopKThenSoftmax);
+        let weights = random_weights(&graph, 1);
+        let (options, part) =
+            (MilLowering::default(), Part::whole(&graph, &Anatomy::of(&graph).unwrap()));
+        let mut blobs = in_memory();
+        let mut lowering =
+            PartLowering::new(&options, &graph, &weights, &part, &mut blobs).unwrap();
+        let mut function = lowering.function(1);
+        let input = function.input("scores", &[1, experts, 1, 1]);
+        let chosen = function.largest("n", &input, n).unwrap();
+        let name = chosen.name().to_owned();
+        let functions = [("main".to_owned(), function.b.finish(&[chosen]))];
+        let program = Program { functions: functions.into(), ..Program::default() };
+        let package = Package::new(Model::new(program, None).unwrap(), None).unwrap();
+        let pool = Arc::new(Pool::new(1, Isa::detect()).unwrap());
+        let interpreter = Interpreter::new(&package, precision, pool).unwrap();
+        let scores = interpret::Tensor::floats(&[1, experts, 1, 1], scores.to_vec());
+        let found = interpreter.run("main", &[("scores", scores)], &mut Default::default());
+        found.unwrap()[&name].as_floats().unwrap().to_vec()
+    }
+
+    #[test]
+    fn of_equal_scores_all_or_none_count_and_none_that_is_lower_than_the_last() {
+        for precision in [Precision::F32, Precision::F16] {
+            let check = |scores: &[f32], n: usize| {
+                let mut sorted = scores.to_vec();
+                sorted.sort_by(|a, b| b.total_cmp(a));
+                let expected: Vec<f32> =
+                    scores.iter().map(|&v| f32::from(v >= sorted[n - 1])).collect();
+                assert_eq!(chosen(scores, n, precision), expected, "{n} of {scores:?}");
+            };
+            check(&[5.0, 5.0, 3.0, 1.0], 2);
+            check(&[5.0, 5.0, 4.0, 4.0, 3.0, 2.0], 3);
+            check(&[5.0, 5.0, 4.0, 4.0, 3.0, 2.0], 5);
+            check(&[7.0; 4], 1);
+            check(&[7.0; 4], 4);
+            // What is far below the largest is exact.
+            check(&[900.0, 0.125, -900.0, 0.126], 2);
+            let mut random = Random::new(5);
+            for _ in 0..100 {
+                let scores: Vec<f32> =
+                    (0..2 + random.below(11)).map(|_| random.below(6) as f32 - 3.0).collect();
+                check(&scores, 1 + random.below(scores.len()));
+            }
+        }
+    }
+
     #[test]
     fn equal_scores_count_alike_and_none_is_lost() {
-        let graph = graph(4, 2, 8, Routing::TopKThenSoftmax);
-        let mut weights = random_weights(&graph, 3);
         let mut random = Random::new(1);
-        // Three experts have the same scores, and are the same: whichever are chosen, the answer is theirs.
-        let rows: Vec<f32> = (0..HIDDEN).map(|_| random.signed()).collect();
-        let router =
-            [&rows[..], &rows, &rows, &rows.iter().map(|v| -v).collect::<Vec<_>>()].concat();
-        let router = Tensor::from_f32("router", &[4, HIDDEN], &router);
-        weights.insert("router", Weight::One(router));
-        for (name, shape) in
-            [("gate", [4, 8, HIDDEN]), ("up", [4, 8, HIDDEN]), ("down", [4, HIDDEN, 8])]
-        {
-            let one: Vec<f32> = (0..8 * HIDDEN).map(|_| random.signed()).collect();
-            weights.insert(name, Weight::One(Tensor::from_f32(name, &shape, &one.repeat(4))));
-        }
-        let tokens: Vec<u32> = (0..32).collect();
-        let expected = baton_graph::reference::logits(&graph, &weights, &tokens).unwrap();
-        let found = run(&graph, &weights, Precision::F32, &tokens);
-        for (a, b) in found.iter().zip(&expected.values) {
-            assert!((a - b).abs() < 2e-2, "{a} is not {b}");
+        // All products with rows of the router are positive.
+        let table: Vec<f32> = (0..64 * HIDDEN).map(|_| random.signed().abs()).collect();
+        let row: Vec<f32> = (0..HIDDEN).map(|_| random.signed().abs() / 4.0).collect();
+        // Experts by their scores, of which the same are the same experts, so that it is all one which of them
+        // are chosen; and how many are.
+        let cases: [(&[f32], usize); 3] = [
+            (&[5.0, 5.0, 5.0, 4.0], 2),
+            (&[5.0, 5.0, 3.0, 1.0], 2),
+            (&[5.0, 5.0, 4.0, 4.0, 3.0], 4),
+        ];
+        for (scores, top_k) in cases {
+            let experts = scores.len();
+            let graph = graph(experts, top_k, 8, Routing::TopKThenSoftmax);
+            let mut weights = random_weights(&graph, 3);
+            let mut insert = |name: &str, shape: &[usize], values: &[f32]| {
+                weights.insert(name, Weight::One(Tensor::from_f32(name, shape, values)));
+            };
+            insert("embed", &[64, HIDDEN], &table);
+            let router: Vec<f32> =
+                scores.iter().flat_map(|score| row.iter().map(move |v| v * score / 5.0)).collect();
+            insert("router", &[experts, HIDDEN], &router);
+            for (name, shape) in [("gate", [8, HIDDEN]), ("up", [8, HIDDEN]), ("down", [HIDDEN, 8])]
+            {
+                let mut values: Vec<f32> = Vec::new();
+                for (i, score) in scores.iter().enumerate() {
+                    if i > 0 && scores[i - 1] == *score {
+                        values.extend_from_within(values.len() - 8 * HIDDEN..);
+                    } else {
+                        values.extend((0..8 * HIDDEN).map(|_| random.signed()));
+                    }
+                }
+                insert(name, &[experts, shape[0], shape[1]], &values);
+            }
+            let tokens: Vec<u32> = (0..32).collect();
+            let expected = baton_graph::reference::logits(&graph, &weights, &tokens).unwrap();
+            let found = run(&graph, &weights, Precision::F32, &tokens);
+            for (a, b) in found.iter().zip(&expected.values) {
+                assert!((a - b).abs() < 2e-2, "{top_k} of {scores:?}: {a} is not {b}");
+            }
         }
     }
 

@@ -82,6 +82,9 @@ const ARRAY_TYPES: [(ArrayType, u64, DataType); 5] = [
     (ArrayType::Int8, 131_080, DataType::Int8),
 ];
 
+/// Most shapes that an array may have, as in Core ML: a function is worked through in each of them.
+pub(super) const MAX_SHAPES: usize = 128;
+
 impl Array {
     /// The array type of a tensor; none if such tensors cannot cross the border of a function.
     pub fn of(ty: &TensorType) -> Option<Array> {
@@ -122,6 +125,9 @@ impl Array {
                                 1 => field.varints(&mut shape)?,
                                 _ => return Err(each.unknown(&field)),
                             }
+                        }
+                        if shapes.len() == MAX_SHAPES {
+                            return Err(list.error(format!("has more than {MAX_SHAPES} shapes")));
                         }
                         shapes.push(dims(shape, &each)?);
                     }
@@ -279,5 +285,25 @@ impl Metadata {
             });
         }
         w.raw(&self.unknown);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_array_of_more_shapes_than_core_ml_allows_is_an_error_of_the_file() {
+        let read = |n: usize| {
+            let mut array = Array::of(&TensorType::new(DataType::Float16, &[1, 1])).unwrap();
+            array.shapes = (1..=n).map(|dim| vec![1, dim]).collect();
+            let mut writer = Writer::default();
+            array.write(&mut writer);
+            let bytes = writer.finish();
+            Array::read(Reader::new(&bytes, "ArrayFeatureType")).map(|read| read == array)
+        };
+        assert!(read(MAX_SHAPES).unwrap());
+        let error = read(MAX_SHAPES + 1).unwrap_err().to_string();
+        assert!(error.contains("more than 128 shapes"), "{error}");
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::features::MAX_SHAPES;
 use super::{FeatureKind, FunctionDescription, Model};
 use crate::mil::Function;
 use crate::mil::varying::{self, Shapes, Varying};
@@ -55,8 +56,12 @@ impl Model {
     /// Lets an input of a function have any of some shapes, of which its own is one.
     ///
     /// # Errors
-    /// If there is no such input, or the function cannot be had in one of them.
+    /// If there is no such input, the function cannot be had in one of them, or they are more than 128.
     pub fn let_vary(&mut self, function: &str, input: &str, shapes: &[Vec<usize>]) -> Result<()> {
+        if shapes.len() > MAX_SHAPES {
+            let text = format!("{} shapes, more than {MAX_SHAPES}", shapes.len());
+            return Err(invalid(function, input, &text));
+        }
         let mut model = self.clone();
         let functions = model.functions.iter_mut().filter(|f| f.name == function);
         let features = functions.flat_map(|f| &mut f.inputs).filter(|f| f.name == input);

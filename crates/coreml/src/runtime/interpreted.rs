@@ -28,14 +28,14 @@ fn no_rows() -> Error {
     Error::malformed("a tensor has not the rows that are wanted of it")
 }
 
+fn package(packages: &[Interpreter], i: usize) -> Result<&Interpreter> {
+    packages.get(i).ok_or_else(|| Error::malformed(format!("there is no package {i}")))
+}
+
 impl Interpreted {
     /// The runtime of packages by the interpreters that run them.
     pub fn new(packages: Vec<Interpreter>) -> Interpreted {
         Interpreted { packages, arrays: Slots::default(), states: Slots::default() }
-    }
-
-    fn package(&self, i: usize) -> Result<&Interpreter> {
-        self.packages.get(i).ok_or_else(|| Error::malformed(format!("there is no package {i}")))
     }
 
     /// What the arrays of a call's inputs hold.
@@ -65,7 +65,7 @@ impl Runtime for Interpreted {
     }
 
     fn state(&mut self, package: usize, function: &str) -> Result<StateId> {
-        let states = self.package(package)?.states(function)?;
+        let states = self::package(&self.packages, package)?.states(function)?;
         Ok(StateId(self.states.add(states)))
     }
 
@@ -132,17 +132,17 @@ impl Runtime for Interpreted {
         match (first.state, calls) {
             (Some(state), [call]) => {
                 let inputs = self.inputs(call)?;
-                let mut states = std::mem::take(self.states.get_mut(state.0)?);
-                let package = self.package(call.package)?;
-                let outputs = package.run(call.function, &inputs, &mut states);
-                *self.states.get_mut(state.0)? = states;
+                let package = package(&self.packages, call.package)?;
+                let states = self.states.get_mut(state.0)?;
+                let outputs = package.run(call.function, &inputs, states);
                 self.store(call, outputs?)?;
             }
             (Some(_), _) => return Err(Error::malformed("several calls have one state")),
             (None, _) => {
                 let inputs: Vec<_> =
                     calls.iter().map(|call| self.inputs(call)).collect::<Result<_>>()?;
-                let outputs = self.package(first.package)?.run_all(first.function, &inputs)?;
+                let outputs =
+                    package(&self.packages, first.package)?.run_all(first.function, &inputs)?;
                 for (call, outputs) in calls.iter().zip(outputs) {
                     self.store(call, outputs)?;
                 }
@@ -161,5 +161,44 @@ impl Runtime for Interpreted {
 
     fn extremes(&self) -> Vec<Extreme> {
         self.packages.iter().flat_map(Interpreter::extremes).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use baton_cpu::{Isa, Pool};
+    use half::f16;
+
+    use super::*;
+    use crate::interpret::Precision;
+    use crate::{Blobs, Package, in_memory};
+
+    #[test]
+    fn a_call_of_a_package_that_is_not_there_leaves_the_state_as_it_is() {
+        let mut blobs = in_memory();
+        let model = crate::testing::example(&mut blobs).unwrap();
+        let blobs = Blobs::from_bytes(blobs.finish().unwrap().into_inner()).unwrap();
+        let package = Package::new(model, Some(blobs)).unwrap();
+        let pool = Arc::new(Pool::new(1, Isa::detect()).unwrap());
+        let interpreter = Interpreter::new(&package, Precision::F32, pool).unwrap();
+        let mut runtime = Interpreted::new(vec![interpreter]);
+        let state = runtime.state(0, "decode").unwrap();
+        let place = Place::State(state, "cache");
+        let row = [f16::from_f32(3.0); 2];
+        runtime.set_rows(place, &mut std::iter::once((1, &row[..]))).unwrap();
+        let call = Call {
+            package: 1,
+            function: "decode",
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+            state: Some(state),
+        };
+        let error = runtime.start(&[call]).unwrap_err().to_string();
+        assert!(error.contains("no package 1"), "{error}");
+        let mut found = [f16::ZERO; 2];
+        runtime.get_rows(place, &mut std::iter::once((1, &mut found[..]))).unwrap();
+        assert_eq!(found, row);
     }
 }
