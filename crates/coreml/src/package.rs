@@ -1,7 +1,7 @@
 //! A package: the folder `X.mlpackage` with a manifest, a model file and a weight file.
 
 use std::fs::{self, File};
-use std::io::BufWriter;
+use std::io::{BufWriter, Read as _};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
@@ -142,11 +142,15 @@ fn root_model(folder: &Path) -> Result<PathBuf> {
 }
 
 fn read(path: &Path, limit: u64) -> Result<Vec<u8>> {
-    let len = fs::metadata(path).map_err(Error::io(path))?.len();
-    if len > limit {
-        return Err(Error::malformed(format!("{} has {len} bytes", path.display())));
+    // Pipes and devices have no length, and may have no end.
+    let about = fs::metadata(path).map_err(Error::io(path))?;
+    if !about.is_file() || about.len() > limit {
+        let what = if about.is_file() { "is too long" } else { "is no file" };
+        return Err(Error::malformed(format!("{} {what}", path.display())));
     }
-    fs::read(path).map_err(Error::io(path))
+    let (mut bytes, file) = (Vec::new(), File::open(path).map_err(Error::io(path))?);
+    file.take(limit).read_to_end(&mut bytes).map_err(Error::io(path))?;
+    Ok(bytes)
 }
 
 /// Writes a package: first the weights, one by one, then the model that refers to them. What is

@@ -1,5 +1,7 @@
 //! `fold_constants`: operations whose operands are constants, and shapes, are computed beforehand.
 
+use std::collections::HashSet;
+
 use baton_cpu::{Isa, Pool};
 
 use super::rewrite::Rewrite;
@@ -13,21 +15,27 @@ use crate::passes::store::Store;
 /// Results may have as many elements, or else no more than their operands: a tensor that is only
 /// stretched is better stretched where it is used.
 const FREE: usize = 4096;
+/// Elements of all results of a function at most: a few operations that put things side by side double
+/// them each time.
+const MOST: usize = 1 << 24;
 
 pub(super) fn run(draft: &mut Draft, _: &Options) -> Result<Vec<Change>> {
     let pool = Pool::new(1, Isa::detect()).expect("what it was found to have");
     draft.each(|name, function, store| {
         let view = View::new(function);
         let (mut rewrite, mut changes) = (Rewrite::new(function), Vec::new());
+        let mut left = MOST;
         for op in &function.body.ops {
-            let folded = match folds(op, &view, function.body.outputs.as_slice()) {
-                true => fold(op, &rewrite, store, &pool)?,
-                false => None,
+            let results = folds(op, &view, function.body.outputs.as_slice());
+            let folded = match results.filter(|&results| results <= left) {
+                Some(_) => fold(op, &rewrite, store, &pool)?,
+                None => None,
             };
             let Some(values) = folded else {
                 rewrite.keep(op)?;
                 continue;
             };
+            left -= results.unwrap_or(0);
             for (output, (ty, elements)) in op.outputs.iter().zip(values) {
                 let value = store.value(&ty, elements);
                 let var = rewrite.constant(&output.name, value);
@@ -39,18 +47,19 @@ pub(super) fn run(draft: &mut Draft, _: &Options) -> Result<Vec<Change>> {
     })
 }
 
-/// Whether an operation may be computed, if its operands are known.
-fn folds(op: &Op, view: &View<'_>, results: &[String]) -> bool {
+/// How many elements an operation makes, if it may be computed where its operands are known.
+fn folds(op: &Op, view: &View<'_>, results: &[String]) -> Option<usize> {
     let sizes = |op: &Op| -> Option<usize> {
         let sizes = op.outputs.iter().map(|output| output.ty.tensor()?.elements());
         sizes.sum()
     };
-    let given: usize = op.operands().filter_map(|name| view.ty(name)?.elements()).sum();
+    let operands: HashSet<_> = op.operands().collect();
+    let given: usize = operands.into_iter().filter_map(|name| view.ty(name)?.elements()).sum();
     // A result must be made by an operation.
     let is_result = op.outputs.iter().any(|output| results.contains(&output.name));
     let moves_state = matches!(op.kind.as_str(), "read_state" | "write_state");
     let sound = !op.is_constant() && !is_result && !moves_state && !op.outputs.is_empty();
-    sound && sizes(op).is_some_and(|n| n <= FREE.max(given))
+    sizes(op).filter(|&n| sound && n <= FREE.max(given))
 }
 
 /// The results, if all operands are constants now.
@@ -142,5 +151,20 @@ mod tests {
         let y = unary(&mut b, "add", &x, &[("y", (&long).into())]);
         let (function, changes) = check("fold_constants", b.finish(&[y]));
         assert_eq!((changes, kinds(&function, "tile")), (1, 1));
+    }
+    #[test]
+    fn what_doubles_each_time_is_left() {
+        let mut b = FunctionBuilder::new();
+        let x = b.input("x", TensorType::new(F32, &[1]));
+        let mut long = b.constant("long", Value::f32(1.0));
+        long = unary(&mut b, "expand_dims", &long, &[("axes", Value::ints(&[0]).into())]);
+        for _ in 0..14 {
+            let both = [long.clone(), long.clone()];
+            long = b.op("concat", "long", &[("values", both[..].into()), ("axis", 0.into())]).unwrap();
+        }
+        let y = unary(&mut b, "add", &x, &[("y", (&long).into())]);
+        let (function, _) = check("fold_constants", b.finish(&[y]));
+        // 4096 elements may come of anything.
+        assert_eq!(kinds(&function, "concat"), 2);
     }
 }
