@@ -1,10 +1,13 @@
 //! The folder that a model was compiled into: its packages, and what lies beside them.
 //!
 //! `baton.json` lists all other files with their lengths and hashes, so that a file that was damaged, or taken from
-//! another folder, is found before anything is computed with it.
+//! another folder, is found before anything is computed with it. What is not listed must not be read: it may
+//! lie there if nothing would.
+
+mod read;
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,7 +24,7 @@ use crate::interpret::{Interpreter, Precision};
 use crate::package::{Package, inside};
 use crate::runtime::Device;
 use crate::unit::NAME;
-use crate::{Error, Result};
+use crate::{Error, Result, files};
 
 /// The file that describes a folder.
 pub const FOLDER_FILE: &str = "baton.json";
@@ -123,8 +126,9 @@ impl Folder {
     /// Opens the packages, in their order, after a look at every file of the folder.
     ///
     /// # Errors
-    /// If a file is missing, damaged, or not the one that was written.
+    /// If a file is missing, damaged, or not the one that was written, or one that is read is not listed.
     pub fn packages(&self) -> Result<Vec<Package>> {
+        self.check_listed()?;
         let files: Vec<_> = self.files.iter().collect();
         files.into_par_iter().try_for_each(|(name, (bytes, hash))| {
             let path = self.path.join(name);
@@ -138,16 +142,27 @@ impl Folder {
                 }
             }
         })?;
-        let open = |name: &String| {
-            let path = self.path.join(name);
-            let listed = self.files.keys().any(|file| file.starts_with(name));
-            let unlisted = || Error::Folder {
-                path: path.clone(),
-                problem: format!("none of its files is listed in {FOLDER_FILE}"),
-            };
-            if listed { Package::open(&path) } else { Err(unlisted()) }
-        };
-        self.packages.iter().map(open).collect()
+        self.paths().map(|path| Package::open(&path)).collect()
+    }
+
+    /// That every file that is read is listed.
+    fn check_listed(&self) -> Result<()> {
+        for name in &self.packages {
+            if !self.files.keys().any(|file| file.starts_with(name)) {
+                let problem = format!("none of its files is listed in {FOLDER_FILE}");
+                return Err(Error::Folder { path: self.path.join(name), problem });
+            }
+        }
+        for path in read::files(&self.path, self.paths())? {
+            if !path.strip_prefix(&self.path).is_ok_and(|name| self.files.contains_key(name)) {
+                let problem = format!(
+                    "is not listed in {FOLDER_FILE}, so it is none of what was compiled; remove it, or \
+                     compile the model again"
+                );
+                return Err(Error::Folder { path, problem });
+            }
+        }
+        Ok(())
     }
 
     /// That its packages were made of a graph.
@@ -169,15 +184,7 @@ impl Folder {
 /// # Errors
 /// If a file cannot be read.
 pub fn describe_files(folder: &Path) -> Result<Value> {
-    let (mut files, mut folders) = (Vec::new(), vec![folder.to_owned()]);
-    while let Some(at) = folders.pop() {
-        for entry in fs::read_dir(&at).map_err(Error::io(&at))? {
-            let path = entry.map_err(Error::io(&at))?.path();
-            if path.is_dir() { folders.push(path) } else { files.push(path) }
-        }
-    }
-    files.sort();
-    let described = files.into_par_iter().map(|path| {
+    let described = files::below(folder)?.into_par_iter().map(|path| {
         let (bytes, hash) = digest(&path)?;
         let name = path.strip_prefix(folder).expect("it was found there");
         let name: Vec<_> = name.iter().map(|part| part.to_string_lossy()).collect();
@@ -207,24 +214,18 @@ fn digest(path: &Path) -> Result<(u64, String)> {
 pub struct FolderUnit {
     folder: PathBuf,
     pool: Arc<Pool>,
-    precision: Precision,
     device: Option<Device>,
 }
 
 impl FolderUnit {
     /// The unit for the folder at a path, with the CPU's threads that it computes with.
     pub fn new(folder: impl Into<PathBuf>, pool: Arc<Pool>) -> FolderUnit {
-        FolderUnit { folder: folder.into(), pool, precision: Precision::F32, device: None }
+        FolderUnit { folder: folder.into(), pool, device: None }
     }
 
     /// Runs the packages by Core ML on a machine that has it, instead of the interpreter.
     pub fn on(self, device: Device) -> FolderUnit {
         FolderUnit { device: Some(device), ..self }
-    }
-
-    /// Computes in another precision.
-    pub fn with_precision(self, precision: Precision) -> FolderUnit {
-        FolderUnit { precision, ..self }
     }
 }
 
@@ -253,7 +254,7 @@ impl Unit for FolderUnit {
             return Ok(Box::new(executor));
         }
         let interpreted = packages.iter().map(|package| {
-            Ok((package, Interpreter::new(package, self.precision, self.pool.clone())?))
+            Ok((package, Interpreter::new(package, Precision::F32, self.pool.clone())?))
         });
         let interpreted = interpreted.collect::<Result<Vec<_>>>()?;
         Ok(Box::new(PackageExecutor::new(graph, weights, interpreted, limits)?))

@@ -21,6 +21,7 @@ mod blob;
 mod calibrate;
 mod error;
 mod executor;
+mod files;
 mod folder;
 mod host;
 pub mod interpret;

@@ -183,6 +183,48 @@ fn files_that_are_missing_changed_or_cut_are_named() {
 }
 
 #[test]
+fn files_that_are_read_must_be_listed_and_others_may_lie_there() {
+    let graph = Tiny::default().graph().unwrap();
+    let weights = random_weights(&graph, 3);
+    let folder = write(&graph, &weights, LIMITS.context, Chunks::Whole).unwrap();
+    let outcome = || outcome(&graph, &weights, folder.path());
+    let at = |name: &str| folder.path().join(name);
+    // Without an outline, the model is elsewhere.
+    for stray in [".DS_Store", "notes.txt", "tokenizer.json", "a.gguf", "0.mlpackage/.DS_Store"] {
+        fs::write(at(stray), "mine").unwrap();
+        outcome().unwrap();
+    }
+    fs::remove_file(at("a.gguf")).unwrap();
+    let model = [baton_models::OUTLINE_FILE, "embeddings.safetensors", "config.json"];
+    for name in model {
+        fs::write(at(name), "{}").unwrap();
+    }
+    let path = at(FOLDER_FILE);
+    let mut value: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    let mut listed = describe_files(folder.path()).unwrap();
+    for stray in [FOLDER_FILE, ".DS_Store", "notes.txt", "0.mlpackage/.DS_Store"] {
+        listed.as_object_mut().unwrap().remove(stray).unwrap();
+    }
+    let mut write_list = |listed: &Value| {
+        value["files"] = listed.clone();
+        fs::write(&path, value.to_string()).unwrap();
+    };
+    write_list(&listed);
+    outcome().unwrap();
+    // All that is listed is read here: none of it may be left out.
+    for name in listed.as_object().unwrap().keys() {
+        let mut shorter = listed.clone();
+        shorter.as_object_mut().unwrap().remove(name);
+        write_list(&shorter);
+        let error = outcome().expect_err(name);
+        assert!(error.contains(name) && error.contains("not listed"), "{name}: {error}");
+    }
+    write_list(&listed);
+    fs::write(at("special_tokens_map.json"), "{}").unwrap();
+    assert!(outcome().unwrap_err().contains("special_tokens_map.json"));
+}
+
+#[test]
 fn descriptions_that_make_no_sense_are_errors() {
     let graph = Tiny::default().graph().unwrap();
     let weights = random_weights(&graph, 3);

@@ -44,12 +44,16 @@ impl Anemll {
     /// The layout for a context and a batch of tokens. `architecture` is what the model is, such as `Qwen3`.
     ///
     /// # Errors
-    /// If the context is no multiple of the batch, which would write over its end.
+    /// If the context is no multiple of the batch, which would write over its end, or has more than 1048576 tokens.
     pub fn new(prefix: Prefix, context: usize, batch: usize, architecture: &str) -> Result<Anemll> {
         if batch < 2 {
             return Err(refused(format!("a batch of {batch} in this layout"), "take 2 or more"));
         }
-        if context == 0 || !context.is_multiple_of(batch) || context > MOST {
+        if context > MOST {
+            let what = format!("a context of {context} in this layout");
+            return Err(refused(what, &format!("take at most {MOST}")));
+        }
+        if context == 0 || !context.is_multiple_of(batch) {
             return Err(refused(
                 format!("a context of {context} with batches of {batch} in this layout"),
                 "take a multiple of the batch",

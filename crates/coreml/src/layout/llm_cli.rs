@@ -34,18 +34,34 @@ pub struct LlmCli {
 
 /// The most places of a window and its cache.
 const MOST: usize = 1 << 17;
+/// The most numbers of a mask, which has one for each token of the window and each place; the first package
+/// has it as a constant.
+const MOST_OF_MASK: usize = 1 << 26;
 
 impl LlmCli {
     /// The layout for texts of up to `context` tokens, of which `window` are computed at once; beyond that a
     /// token sees the latest ones.
     ///
     /// # Errors
-    /// If the context is not some windows: at its end it would be shorter by the rest.
+    /// If the context is not some windows, since at its end it would be shorter by the rest; or if it has more
+    /// than 131072 tokens, or its product with the window is above 2^26, the numbers of a mask.
     pub fn new(prefix: Prefix, context: usize, window: usize) -> Result<LlmCli> {
-        if window == 0 || context <= window || !context.is_multiple_of(window) || context > MOST {
+        if context > MOST {
+            let what = format!("a context of {context} in this layout");
+            return Err(refused(what, &format!("take at most {MOST}")));
+        }
+        if window == 0 || context <= window || !context.is_multiple_of(window) {
             return Err(refused(
                 format!("a context of {context} with a window of {window} in this layout"),
                 "take a multiple of the window, two of them at least: it is that of the window and the cache",
+            ));
+        }
+        if context * window > MOST_OF_MASK {
+            let what = format!("a mask of {window} tokens by {context} places in this layout");
+            let most = MOST_OF_MASK / context;
+            return Err(refused(
+                what,
+                &format!("take a window of at most {most}, or a shorter context"),
             ));
         }
         Ok(LlmCli { prefix, window, cache: context - window })

@@ -5,6 +5,7 @@
 //! made beside its place, and moved there when all of it is on the disk. Who makes one holds a lock, on
 //! which others wait.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,7 +14,7 @@ use std::time::SystemTime;
 use baton_graph::hex;
 use sha2::{Digest, Sha256};
 
-use crate::{Error, Result};
+use crate::{Error, Result, files};
 
 /// What folders in the cache are called: compiled packages, packages that were made to be compiled, and
 /// what is not finished.
@@ -71,7 +72,9 @@ impl CompiledCache {
         self.entry(&key, COMPILED, &package.display().to_string(), |place| {
             let shown = package.display();
             tracing::warn!("Core ML compiles {shown} for this machine; this is done once");
-            moved(&compile(package)?, place)
+            let made = compile(package)?;
+            // What has failed is reported; that something is left then changes nothing.
+            moved(&made, place).inspect_err(|_| drop(remove(&made)))
         })
     }
 
@@ -113,12 +116,14 @@ impl CompiledCache {
             // In a folder of its own, so that nothing is overlooked that was left beside it.
             let whole = part.join(MADE);
             let made = make(&whole).and_then(|()| {
+                sync(&whole)?;
                 fs::write(&note, source).map_err(Error::io(&note))?;
                 fs::rename(&whole, &place).map_err(Error::io(&place))
             });
             // That what is left cannot be removed changes nothing for the caller.
             let _ = remove(&part);
             made.map_err(|error| error.moved(&whole, &place))?;
+            sync_folder(&self.folder);
         }
         // The time of its last use; without it, it only seems older.
         let _ = File::options()
@@ -195,12 +200,10 @@ fn name(digest: &[u8]) -> String {
 }
 
 /// What tells compiled packages apart: a digest of every file's name and content, and of the system.
+/// Links count as what they lead to.
 fn digest(package: &Path, system: &str) -> Result<String> {
-    let mut files = Vec::new();
-    list_files(package, &mut files).map_err(Error::io(package))?;
-    files.sort();
     let mut hash = Sha256::new();
-    for path in &files {
+    for path in &files::below(package)? {
         let inner = path.strip_prefix(package).unwrap_or(path).to_string_lossy();
         let mut file = File::open(path).map_err(Error::io(path))?;
         let len = file.metadata().map_err(Error::io(path))?.len();
@@ -226,24 +229,29 @@ impl io::Write for HashWriter<'_> {
     }
 }
 
-/// The files below a folder. Links are not followed.
-fn list_files(folder: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        match entry.file_type()? {
-            kind if kind.is_dir() => list_files(&entry.path(), files)?,
-            kind if kind.is_file() => files.push(entry.path()),
-            _ => {}
-        }
+fn size(folder: &Path) -> u64 {
+    // What cannot be read has no size that could be told.
+    let files = files::below(folder).unwrap_or_default();
+    files.iter().filter_map(|file| file.metadata().ok()).map(|info| info.len()).sum()
+}
+
+/// Waits until all of a folder is on the disk.
+fn sync(folder: &Path) -> Result<()> {
+    let mut folders = BTreeSet::from([folder.to_owned()]);
+    for path in files::below(folder)? {
+        // Windows lets nobody sync a file who may not write it.
+        let file = File::options().read(true).write(cfg!(windows)).open(&path);
+        file.and_then(|file| file.sync_all()).map_err(Error::io(&path))?;
+        let above = path.ancestors().skip(1).take_while(|above| above.starts_with(folder));
+        folders.extend(above.map(Path::to_owned));
     }
+    folders.iter().for_each(|folder| sync_folder(folder));
     Ok(())
 }
 
-fn size(folder: &Path) -> u64 {
-    let mut files = Vec::new();
-    // What cannot be read has no size that could be told.
-    let _ = list_files(folder, &mut files);
-    files.iter().filter_map(|file| file.metadata().ok()).map(|info| info.len()).sum()
+/// The same for the names in a folder, where the system can do that.
+fn sync_folder(folder: &Path) {
+    let _ = File::open(folder).and_then(|folder| folder.sync_all());
 }
 
 /// Moves a folder, to another disk if need be.
@@ -251,9 +259,7 @@ fn moved(from: &Path, to: &Path) -> Result<()> {
     if fs::rename(from, to).is_ok() {
         return Ok(());
     }
-    let mut files = Vec::new();
-    list_files(from, &mut files).map_err(Error::io(from))?;
-    for path in files {
+    for path in files::below(from)? {
         let place = to.join(path.strip_prefix(from).unwrap_or(&path));
         let folder = place.parent().unwrap_or(to);
         fs::create_dir_all(folder).map_err(Error::io(folder))?;
@@ -285,125 +291,4 @@ fn create_folder(path: &Path) -> io::Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::sync::mpsc;
-
-    use super::*;
-
-    fn package(at: &Path, content: &str) -> PathBuf {
-        let folder = at.join("X.mlpackage");
-        fs::create_dir_all(folder.join("Data")).unwrap();
-        fs::write(folder.join("Data/model"), content).unwrap();
-        folder
-    }
-
-    /// What a compiler makes: a folder somewhere else.
-    fn compile(room: &Path, package: &Path) -> Result<PathBuf> {
-        let made = room.join("made");
-        fs::create_dir_all(made.join("inner")).unwrap();
-        fs::copy(package.join("Data/model"), made.join("inner/model")).unwrap();
-        Ok(made)
-    }
-
-    #[test]
-    fn a_package_is_compiled_once_for_its_content_and_system() {
-        let room = tempfile::tempdir().unwrap();
-        let cache = CompiledCache::new(room.path().join("cache"));
-        let count = AtomicUsize::new(0);
-        let get = |package: &Path, system| {
-            let compile = |package: &Path| {
-                count.fetch_add(1, Ordering::Relaxed);
-                compile(room.path(), package)
-            };
-            cache.compiled(package, system, compile).unwrap()
-        };
-        let one = package(room.path(), "one");
-        let place = get(&one, "15.1");
-        assert_eq!(fs::read_to_string(place.join("inner/model")).unwrap(), "one");
-        assert_eq!(get(&one, "15.1"), place);
-        // The same elsewhere is the same.
-        let other = package(&room.path().join("elsewhere"), "one");
-        assert_eq!(get(&other, "15.1"), place);
-        assert_eq!(count.load(Ordering::Relaxed), 1);
-        assert_ne!(get(&one, "15.2"), place, "another system");
-        let changed = get(&package(room.path(), "two"), "15.1");
-        assert_ne!(changed, place);
-        assert_eq!(count.load(Ordering::Relaxed), 3);
-
-        let entries = cache.list().unwrap();
-        assert_eq!(entries.len(), 3);
-        assert!(entries.iter().all(|entry| entry.bytes == 3), "{entries:?}");
-        let source = entries.last().unwrap().source.clone();
-        assert_eq!(source, Some(one.display().to_string()));
-        assert_eq!(cache.clear().unwrap(), 9);
-        let left = fs::read_dir(cache.folder()).unwrap().map(|entry| entry.unwrap().path());
-        assert!(left.into_iter().all(|path| path.extension().is_some_and(|end| end == LOCK)));
-        assert_eq!(cache.list().unwrap(), []);
-    }
-
-    #[test]
-    fn what_fails_leaves_nothing_and_what_was_left_is_made_anew() {
-        let room = tempfile::tempdir().unwrap();
-        let cache = CompiledCache::new(room.path().join("cache"));
-        let make = |result: Result<()>| {
-            cache.package(b"key", "a model", |part| {
-                assert!(!part.exists(), "nothing is left of an earlier attempt");
-                fs::create_dir(part).unwrap();
-                fs::write(part.join("half"), "1234").unwrap();
-                result
-            })
-        };
-        assert!(make(Err(Error::malformed("no"))).is_err());
-        assert_eq!(cache.list().unwrap(), []);
-        // A process that was ended while it made one.
-        let place = make(Ok(())).unwrap();
-        let part = place.with_extension("mlpackage.part");
-        fs::rename(&place, &part).unwrap();
-        assert_eq!(make(Ok(())).unwrap(), place);
-        fs::create_dir(&part).unwrap();
-        fs::write(part.join("half"), "1").unwrap();
-        assert_eq!(cache.clear().unwrap(), 5);
-        assert!(!part.exists() && !place.exists());
-    }
-
-    #[test]
-    fn who_comes_second_waits_for_the_first_and_clearing_leaves_both_alone() {
-        let room = tempfile::tempdir().unwrap();
-        let cache = CompiledCache::new(room.path().join("cache"));
-        let (begun, wait_for_begin) = mpsc::channel();
-        let (go_on, wait_to_go_on) = mpsc::channel::<()>();
-        std::thread::scope(|scope| {
-            let cache = &cache;
-            let first = scope.spawn(move || {
-                cache.package(b"key", "first", |part| {
-                    fs::create_dir(part).unwrap();
-                    begun.send(()).unwrap();
-                    wait_to_go_on.recv().unwrap();
-                    Ok(())
-                })
-            });
-            wait_for_begin.recv().unwrap();
-            assert_eq!(cache.clear().unwrap(), 0);
-            let second = scope
-                .spawn(|| cache.package(b"key", "second", |_| panic!("the first one makes it")));
-            go_on.send(()).unwrap();
-            let (first, second) = (first.join().unwrap(), second.join().unwrap());
-            assert_eq!(first.unwrap(), second.unwrap());
-        });
-        assert_eq!(cache.list().unwrap()[0].source.as_deref(), Some("first"));
-    }
-
-    #[test]
-    fn a_folder_can_be_moved_to_another_disk() {
-        let room = tempfile::tempdir().unwrap();
-        let from = package(room.path(), "one");
-        let to = room.path().join("to");
-        // A folder with something in it is in the way of a rename, as another disk is.
-        fs::create_dir(&to).unwrap();
-        fs::write(to.join("other"), "").unwrap();
-        moved(&from, &to).unwrap();
-        assert_eq!(fs::read_to_string(to.join("Data/model")).unwrap(), "one");
-        assert!(!from.exists());
-    }
-}
+mod tests;

@@ -2,7 +2,7 @@
 
 use baton_coreml::interpret::{Interpreter, States, Tensor};
 use baton_coreml::layout::names::anemll::{self as names, metadata};
-use baton_coreml::layout::{Anemll, Layout, Task};
+use baton_coreml::layout::{Anemll, Layout, Prefix, Task};
 use baton_coreml::lower::{Chunks, Form, Integer, MilLowering, Palette};
 use baton_coreml::{ArrayType, FeatureKind, Package};
 use baton_graph::Graph;
@@ -270,12 +270,26 @@ fn features_have_the_names_types_and_shapes_that_anemll_looks_for() {
     ] {
         assert!(meta.lines().any(|found| found == line), "{line} in\n{meta}");
     }
+    // A prefix that ends as packages do is still a prefix.
+    let like_a_package = Prefix::new("a.mlpackage").unwrap();
+    let anemll = Anemll::new(like_a_package, CONTEXT, BATCH, "Qwen3").unwrap();
+    let pieces = Layout::Anemll(anemll.clone()).pieces(task, Chunks::Whole).unwrap();
+    let meta = anemll.meta(task, &pieces, "a model", None).unwrap();
+    let line = "    lm_head: a.mlpackage_lm_head.mlmodelc\n";
+    assert!(meta.contains(line), "{meta}");
 }
 
 #[test]
 fn contexts_and_batches_that_would_write_over_the_end_are_refused() {
-    for (context, batch) in [(24, 7), (0, 8), (24, 1), (24, 0), (usize::MAX, 5)] {
+    for (context, batch, text) in [
+        (24, 7, "take a multiple of the batch"),
+        (0, 8, "take a multiple of the batch"),
+        (24, 1, "take 2 or more"),
+        (24, 0, "take 2 or more"),
+        (1 << 21, 8, "take at most 1048576"),
+        (usize::MAX, 5, "take at most 1048576"),
+    ] {
         let error = Anemll::new(prefix(), context, batch, "Llama").unwrap_err().to_string();
-        assert!(error.contains("take"), "{error}");
+        assert!(error.contains(text), "{error}");
     }
 }

@@ -224,8 +224,17 @@ fn features_and_files_have_the_names_and_shapes_that_the_program_looks_for() {
 
 #[test]
 fn contexts_that_are_no_windows_behind_each_other_are_refused() {
-    for (context, window) in [(8, 8), (8, 0), (4, 8), (20, 8), (1 << 40, 8)] {
-        let error = LlmCli::new(prefix(), context, window).unwrap_err().to_string();
+    let error = |context, window| LlmCli::new(prefix(), context, window).unwrap_err().to_string();
+    for (context, window) in [(8, 8), (8, 0), (4, 8), (20, 8)] {
+        let error = error(context, window);
         assert!(error.contains("multiple of the window"), "{error}");
     }
+    for (context, window) in [(1 << 40, 8), ((1 << 17) + 8, 8), (usize::MAX, 5)] {
+        let error = error(context, window);
+        assert!(error.contains("take at most 131072"), "{error}");
+    }
+    // What is told to be small enough is.
+    let error = error(1 << 17, 1 << 16);
+    assert!(error.contains("a window of at most 512"), "{error}");
+    LlmCli::new(prefix(), 1 << 17, 512).unwrap();
 }

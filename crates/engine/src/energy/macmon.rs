@@ -58,9 +58,11 @@ impl Rails {
         self.cpu + self.gpu + self.ane
     }
 
-    /// What has been added since an earlier sum.
+    /// What has been added since an earlier sum: nothing less than none, though a sum that a line corrects
+    /// may be below the one that was guessed before it came.
     pub(super) fn since(&self, earlier: &Rails) -> Rails {
-        self.and(earlier, -1.0)
+        let added = self.and(earlier, -1.0);
+        Rails { cpu: added.cpu.max(0.0), gpu: added.gpu.max(0.0), ane: added.ane.max(0.0) }
     }
 
     fn and(&self, other: &Rails, times: f64) -> Rails {
@@ -199,6 +201,18 @@ mod tests {
         assert_eq!(second.since(&first), Rails { cpu: 1.5, gpu: 6.0, ane: 0.0 });
         assert_eq!(second.since(&first).total(), 7.5);
         assert!(sum.until(at(60_000)).unwrap_err().contains("nothing any more"));
+    }
+
+    #[test]
+    fn a_line_that_tells_of_less_than_was_guessed_gives_no_negative_energy() {
+        let start = Instant::now();
+        let at = |milliseconds| start + Duration::from_millis(milliseconds);
+        let mut sum = Sum::new(start);
+        sum.add(&with_power(8.0, 0.5, 4.0), at(1000)).unwrap();
+        let guessed = sum.until(at(1500)).unwrap();
+        sum.add(&with_power(1.0, 2.0, 0.0), at(1500)).unwrap();
+        let since = sum.until(at(1500)).unwrap().since(&guessed);
+        assert_eq!(since, Rails { cpu: 0.0, gpu: 0.75, ane: 0.0 });
     }
 
     #[test]

@@ -83,14 +83,15 @@ pub fn report(
 
 /// What is to be done before the programs of others can run the packages.
 fn next_steps(layout: &Layout, output: &Path) -> Vec<String> {
-    let folder = output.display();
+    let folder = quoted(&output.display().to_string());
     let run = match layout {
         Layout::Baton => return Vec::new(),
         Layout::Anemll(_) => {
-            format!("anemllcli --meta \"{folder}/{}\" --prompt TEXT", names::anemll::META)
+            let meta = output.join(names::anemll::META);
+            format!("anemllcli --meta {} --prompt TEXT", quoted(&meta.display().to_string()))
         }
         Layout::LlmCli(llm_cli) => format!(
-            "LLMCLI --local-model-directory \"{folder}\" --local-model-prefix {} --tokenizer-name REPOSITORY TEXT",
+            "LLMCLI --local-model-directory {folder} --local-model-prefix {} --tokenizer-name REPOSITORY TEXT",
             llm_cli.prefix()
         ),
     };
@@ -99,7 +100,7 @@ fn next_steps(layout: &Layout, output: &Path) -> Vec<String> {
         "not compared with the model; the same weights are with --layout baton".to_owned(),
         "on a Mac, compile the packages first:".to_owned(),
         format!(
-            "  for p in \"{folder}\"/*.{package}; do xcrun coremlcompiler compile \"$p\" \"{folder}\"; done"
+            "  for p in {folder}/*.{package}; do xcrun coremlcompiler compile \"$p\" {folder}; done"
         ),
         format!("  {run}"),
     ];
@@ -110,4 +111,38 @@ fn next_steps(layout: &Layout, output: &Path) -> Vec<String> {
         ));
     }
     lines
+}
+
+/// A text that a shell takes as it is.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use baton_coreml::layout::{Anemll, LlmCli, Prefix};
+
+    use super::*;
+
+    #[test]
+    fn a_shell_runs_nothing_of_a_folders_name() {
+        let prefix = || Prefix::new("a").unwrap();
+        let folder = Path::new("it's $(x) `y`");
+        let shown = r"'it'\''s $(x) `y`";
+        for (layout, run) in [
+            (
+                Layout::Anemll(Anemll::new(prefix(), 64, 8, "Llama").unwrap()),
+                format!("--meta {shown}/meta.yaml' "),
+            ),
+            (
+                Layout::LlmCli(LlmCli::new(prefix(), 64, 8).unwrap()),
+                format!("--local-model-directory {shown}' "),
+            ),
+        ] {
+            let lines = next_steps(&layout, folder).join("\n");
+            assert!(lines.contains(&run), "{lines}");
+            assert!(lines.contains(&format!("in {shown}'/*.mlpackage;")), "{lines}");
+            assert!(lines.contains(&format!("\"$p\" {shown}'; done")), "{lines}");
+        }
+    }
 }

@@ -1,9 +1,11 @@
 //! `meta.yaml`: what Anemll's programs must know of a folder.
 
+use std::path::Path;
+
 use super::Anemll;
 use crate::Result;
+use crate::layout::names::COMPILED;
 use crate::layout::names::anemll::{VERSION, meta as fields};
-use crate::layout::names::{COMPILED, PACKAGE};
 use crate::layout::{Piece, Task};
 use crate::lower::{Anatomy, HeadCut};
 
@@ -31,7 +33,7 @@ impl Anemll {
         let vocab = task.graph.vocab();
         let logits = self.logit_pieces(vocab);
         let compiled =
-            |piece: &Piece| piece.file.replace(&format!(".{PACKAGE}"), &format!(".{COMPILED}"));
+            |piece: &Piece| Path::new(&piece.file).with_extension(COMPILED).display().to_string();
         let mut parameters: Vec<(&str, String)> = vec![
             (fields::CONTEXT_LENGTH, context.to_string()),
             (fields::BATCH_SIZE, batch.to_string()),
