@@ -160,7 +160,8 @@ mod tests {
         long = unary(&mut b, "expand_dims", &long, &[("axes", Value::ints(&[0]).into())]);
         for _ in 0..14 {
             let both = [long.clone(), long.clone()];
-            long = b.op("concat", "long", &[("values", both[..].into()), ("axis", 0.into())]).unwrap();
+            long =
+                b.op("concat", "long", &[("values", both[..].into()), ("axis", 0.into())]).unwrap();
         }
         let y = unary(&mut b, "add", &x, &[("y", (&long).into())]);
         let (function, _) = check("fold_constants", b.finish(&[y]));
