@@ -160,13 +160,12 @@ impl Product {
             } else {
                 (Variant::Tiled(Tokens::All), [rows.div_ceil(64), (tokens as u32).div_ceil(64), 1])
             };
-            let (x, x_stride) = self.x.read(reading(segment, variant));
-            let mut p = parameters(segment);
-            (p[2], p[3], p[5]) = (tokens as u32, x_stride as u32, self.y_stride as u32);
-            (p[6], p[11]) = (u32::from(add), self.x.inputs as u32);
-            if let Some(eps) = folded.norm {
-                (p[16], p[17]) = (1, eps.to_bits());
-            }
+            let reading = reading(segment, variant);
+            let (x, _) = self.x.read(reading);
+            let (y, y_stride) = (&self.y, self.y_stride);
+            let around = Around { x: &self.x, y, y_stride, add, norm: folded.norm };
+            let mut p = around.parameters(segment, reading);
+            p[2] = tokens as u32;
             if let Some(fold) = fold {
                 fold.set(&mut p);
             }

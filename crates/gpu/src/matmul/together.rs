@@ -33,7 +33,7 @@ pub(super) struct Together {
     workgroups: u32,
 }
 
-/// What a product of one matrix is besides its matrix.
+/// What a product is besides its matrix.
 pub(super) struct Around<'a> {
     pub(super) x: &'a Activations,
     pub(super) y: &'a View,
@@ -41,6 +41,21 @@ pub(super) struct Around<'a> {
     pub(super) add: bool,
     /// What is added to the mean square that its activations are still to be divided by the root of.
     pub(super) norm: Option<f32>,
+}
+
+impl Around<'_> {
+    /// The parameters of a product with a segment, but for the number of tokens, that reads its activations in
+    /// a form.
+    pub(super) fn parameters(&self, segment: &Segment, reading: Reading) -> [u32; PARAMETERS] {
+        let (_, x_stride) = self.x.read(reading);
+        let mut p = parameters(segment);
+        (p[3], p[5]) = (x_stride as u32, self.y_stride as u32);
+        (p[6], p[11]) = (u32::from(self.add), self.x.inputs as u32);
+        if let Some(eps) = self.norm {
+            (p[16], p[17]) = (1, eps.to_bits());
+        }
+        p
+    }
 }
 
 /// A segment's part of the launch.
@@ -105,13 +120,7 @@ fn parts<'a>(gpu: &Gpu, matrix: &'a Matrix, around: &Around<'_>, columns: u32) -
     let size = matrix.segments.iter().map(|segment| divide(segment).size).max().unwrap_or(0);
     let part = |segment: &'a Segment| {
         let vector = Vector { size, ..divide(segment) };
-        let (_, x_stride) = around.x.read(Reading::Integers);
-        let mut parameters = parameters(segment);
-        (parameters[3], parameters[5]) = (x_stride as u32, around.y_stride as u32);
-        (parameters[6], parameters[11]) = (u32::from(around.add), matrix.inputs() as u32);
-        if let Some(eps) = around.norm {
-            (parameters[16], parameters[17]) = (1, eps.to_bits());
-        }
+        let parameters = around.parameters(segment, Reading::Integers);
         let workgroups = (segment.planes.rows as u32).div_ceil(vector.outputs());
         Part { segment, vector, even: is_even(segment, around.x), parameters, workgroups }
     };
@@ -136,7 +145,7 @@ fn source(gpu: &Gpu, parts: &[Part<'_>]) -> String {
         );
         text.push_str(&part.text(gpu, number));
     }
-    text + &main(parts)
+    text + &division(parts) + shader!("matvec_main")
 }
 
 impl Part<'_> {
@@ -164,19 +173,14 @@ impl Part<'_> {
     }
 }
 
-/// Workgroups belong to the parts one after the other.
-fn main(parts: &[Part<'_>]) -> String {
+/// What `shaders/matvec_main.wgsl` calls: workgroups belong to the parts one after the other.
+fn division(parts: &[Part<'_>]) -> String {
     let mut text = "
-@compute @workgroup_size(SIZE)
-fn main(
-    @builtin(workgroup_id) workgroup: vec3<u32>,
-    @builtin(num_workgroups) grid: vec3<u32>,
-    @builtin(subgroup_id) subgroup: u32,
-    @builtin(subgroup_size) subgroup_size: u32,
-    @builtin(subgroup_invocation_id) invocation: u32,
-) {
-    let own = workgroup.y * grid.x + workgroup.x;
-    let at = Place(0u, 0u, 0u, tokens, true);
+fn place(z: u32) -> Place {
+    return Place(0u, 0u, 0u, tokens, true);
+}
+
+fn multiply(own: u32, at: Place, subgroup: u32, subgroup_size: u32, invocation: u32) {
 "
     .to_owned();
     let mut first = 0;
