@@ -21,7 +21,7 @@ use objc2::rc::{Retained, autoreleasepool};
 use objc2_core_ml::{MLComputeUnits, MLModel, MLModelConfiguration};
 use objc2_foundation::{NSError, NSProcessInfo, NSString, NSURL};
 
-use self::answer::{Answer, failure};
+use self::answer::Answer;
 use self::models::Models;
 
 /// Core ML with functions and states, which began with macOS 15.
@@ -92,9 +92,4 @@ fn file_url(path: &Path) -> Result<Retained<NSURL>> {
 
 fn failed(doing: String, problem: String) -> Error {
     Error::CoreMl { doing, problem }
-}
-
-/// What an error says.
-fn told(error: &NSError) -> String {
-    failure(error)
 }

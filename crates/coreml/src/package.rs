@@ -153,6 +153,10 @@ fn read(path: &Path, limit: u64) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// Bytes of weights, each counted as in half precision, that a function may have to be placed well by what
+/// is reported of the Neural Engine.
+pub(crate) const LARGEST: u64 = 950_000_000;
+
 /// Writes a package: first the weights, one by one, then the model that refers to them. What is
 /// written lies beside its place until all of it is there.
 #[derive(Debug)]

@@ -34,7 +34,7 @@ use std::path::Path;
 use self::store::Store;
 use crate::mil::Function;
 use crate::mil::view::View;
-use crate::package::{Package, PackageWriter};
+use crate::package::{LARGEST, Package, PackageWriter};
 use crate::{Error, FunctionDescription, Model, Result, blob};
 
 /// One pass.
@@ -157,12 +157,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Options {
-            min_queries: 1280,
-            query_divider: 16,
-            head_piece: 16384,
-            chunk_bytes: 950_000_000,
-        }
+        Options { min_queries: 1280, query_divider: 16, head_piece: 16384, chunk_bytes: LARGEST }
     }
 }
 

@@ -12,15 +12,13 @@ use crate::calibrate::{calibrate, sample};
 use crate::executor::PackageExecutor;
 use crate::interpret::{Interpreter, Precision};
 use crate::lower::{Chunks, Lowering, MilLowering, Ranges};
-use crate::package::{Package, PackageWriter};
+use crate::package::{LARGEST, Package, PackageWriter};
 use crate::runtime::Device;
 
 /// The name of the unit.
 pub(crate) const NAME: &str = "coreml";
 /// Tokens of the shortest history that a function takes.
 const STEP: usize = 128;
-/// Bytes of weights, in half precision, of the largest package that the Neural Engine takes.
-const LARGEST_PACKAGE: u64 = 950_000_000;
 /// What packages are made by.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -121,7 +119,7 @@ impl CoreMl {
     ) -> Result<PackageExecutor, ExecError> {
         // What decides where a graph is cut does not depend on what calibration finds.
         let plain = self.lowering(limits.context, Ranges::default());
-        let parts = plain.parts(graph, Chunks::Bytes(LARGEST_PACKAGE))?;
+        let parts = plain.parts(graph, Chunks::Bytes(LARGEST))?;
         let fingerprint = hex(graph.fingerprint());
         let mut lowering: Option<MilLowering> = None;
         let mut packages = Vec::new();

@@ -19,7 +19,8 @@ use objc2_core_video::{
 };
 use objc2_foundation::{NSArray, NSInteger, NSNumber};
 
-use super::{failed, told};
+use super::answer::failure;
+use super::failed;
 
 /// An element that arrays can have.
 pub(super) trait Element: Copy {
@@ -103,7 +104,7 @@ fn plain(ty: &TensorType) -> Result<Retained<MLMultiArray>> {
         let shape = numbers(&ty.shape);
         MLMultiArray::initWithShape_dataType_error(MLMultiArray::alloc(), &shape, dtype)
     };
-    made.map_err(|error| failed(doing(), told(&error)))
+    made.map_err(|error| failed(doing(), failure(&error)))
 }
 
 /// Lets `work` at the elements of an array.

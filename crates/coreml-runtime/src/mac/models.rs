@@ -22,8 +22,8 @@ use objc2_core_ml::{
 };
 use objc2_foundation::{NSDictionary, NSError, NSString};
 
-use super::answer::{Answer, Shared, Told, outcome};
-use super::{array, configuration, failed, file_url, told};
+use super::answer::{Answer, Shared, Told, failure, outcome};
+use super::{array, configuration, failed, file_url};
 
 /// The functions of compiled packages.
 #[derive(Debug)]
@@ -147,7 +147,7 @@ impl Models {
         let (inputs, options) = unsafe {
             let provider = MLDictionaryFeatureProvider::alloc();
             let inputs = MLDictionaryFeatureProvider::initWithDictionary_error(provider, &inputs)
-                .map_err(|error| failed(doing(), told(&error)))?;
+                .map_err(|error| failed(doing(), failure(&error)))?;
             let options = MLPredictionOptions::new();
             options.setOutputBackings(&backings);
             (inputs, options)
@@ -246,7 +246,7 @@ fn load(path: &Path, setup: &Setup, units: ComputeUnits) -> Result<Retained<MLMo
             unsafe { MLModel::modelWithContentsOfURL_configuration_error(&url, &configuration) };
         let name = setup.name.as_deref().unwrap_or("main");
         let doing = || format!("load function {name:?} of {} for {units}", path.display());
-        model.map_err(|error| failed(doing(), told(&error)))
+        model.map_err(|error| failed(doing(), failure(&error)))
     })
 }
 

@@ -219,16 +219,7 @@ impl LlmCli {
         let mut f = lowering.function(self.window);
         let x = f.input(names::X, &[1, f.anatomy.hidden, 1, self.window]);
         f.enter(x);
-        for i in f.ropes() {
-            let shape = [1, 1, f.anatomy.ropes[i].head_dim, self.window];
-            let tables = Anatomy::rotation(i).map(|name| f.input(&name, &shape));
-            f.rotations.insert(i, tables);
-        }
-        for window in f.windows() {
-            let shape = [1, 1, self.window, self.places()];
-            let mask = f.input(&Anatomy::mask(window), &shape);
-            f.masks.insert(window, mask);
-        }
+        f.tables(self.places());
         let shape = [1, heads, width, self.cache];
         let layer = |i: usize, f: &mut FunctionLowering<'_, '_, '_, W>| {
             names::cache(i).map(|name| f.input(&name, &shape))

@@ -230,6 +230,19 @@ impl<'a, W: Write + Seek> FunctionLowering<'a, '_, '_, W> {
         logits.pieces.iter().enumerate().map(plain).collect()
     }
 
+    /// Inputs for the rotations of its tokens, and for their masks over so many places.
+    pub fn tables(&mut self, places: usize) {
+        for i in self.ropes() {
+            let shape = [1, 1, self.anatomy.ropes[i].head_dim, self.columns];
+            let tables = Anatomy::rotation(i).map(|name| self.input(&name, &shape));
+            self.rotations.insert(i, tables);
+        }
+        for window in self.windows() {
+            let mask = self.input(&Anatomy::mask(window), &[1, 1, self.columns, places]);
+            self.masks.insert(window, mask);
+        }
+    }
+
     /// An input of numbers in half precision.
     pub fn input(&mut self, name: &str, shape: &[usize]) -> Var {
         self.b.input(name, TensorType::new(DataType::Float16, shape))

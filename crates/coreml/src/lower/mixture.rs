@@ -9,13 +9,11 @@ use baton_graph::{Moe, Node, Routing, WeightId};
 
 use super::function::{FunctionLowering, Lowered};
 use crate::mil::{Arg, Value, Var};
+use crate::package::LARGEST;
 use crate::{Error, Result};
 
 /// Most experts of a layer, for each of which there are seven operations.
 const MOST: usize = 64;
-/// Most bytes of a layer's experts, counted as in half precision: what is reported to be placed well in a
-/// function as a whole.
-const HEAVY: u64 = 950_000_000;
 /// What is taken from the score of an expert that was chosen, or is not to be.
 const FAR: f32 = 1e4;
 /// Scores that are nearer to each other count as the same, in part if they are not: the least number in
@@ -62,7 +60,7 @@ impl<W: Write + Seek> FunctionLowering<'_, '_, '_, W> {
             .iter()
             .fold(0u64, |a, &b| a.saturating_add(b));
         let bytes = bytes.saturating_mul(2);
-        if moe.experts <= MOST && bytes <= HEAVY {
+        if moe.experts <= MOST && bytes <= LARGEST {
             return Ok(());
         }
         Err(Error::Unsupported {
@@ -74,7 +72,7 @@ impl<W: Write + Seek> FunctionLowering<'_, '_, '_, W> {
             instead: format!(
                 "all experts are computed for every token there, so that no more than {MOST} and {} MB \
                  a layer are; run this model on another unit",
-                HEAVY / 1_000_000
+                LARGEST / 1_000_000
             ),
         })
     }

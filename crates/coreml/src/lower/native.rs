@@ -2,6 +2,7 @@
 
 use std::io::{Seek, Write};
 
+use super::features::{CACHES, HIDDEN_STATE, NEW, PAST, POSITION};
 use super::function::{Cache, FunctionLowering, Held};
 use super::{Anatomy, MilLowering};
 use crate::Result;
@@ -19,11 +20,11 @@ pub(super) fn prefill<W: Write + Seek>(
     inputs(&mut f, history + tokens);
     if let (Some([_, heads, width]), true) = (f.anatomy.cache, history > 0) {
         let shape = [f.part.layers.len(), heads, history, width];
-        f.cache = Cache::Stacked(["past_keys", "past_values"].map(|name| f.input(name, &shape)));
+        f.cache = Cache::Stacked(PAST.map(|name| f.input(name, &shape)));
     }
     let hidden = f.layers()?;
-    let mut outputs = vec![f.named("hidden", &hidden)?];
-    for (name, i) in [("keys", 0), ("values", 1)] {
+    let mut outputs = vec![f.named(HIDDEN_STATE, &hidden)?];
+    for (i, name) in NEW.into_iter().enumerate() {
         let layers: Vec<Var> = f.cached[i].values().cloned().collect();
         outputs.extend(match &layers[..] {
             [] => None,
@@ -42,19 +43,19 @@ pub(super) fn decode<W: Write + Seek>(
     let shape = state_shape(&f, context);
     inputs(&mut f, shape[2]);
     if f.anatomy.cache.is_some() {
-        let position = f.ints("position", &[1]);
+        let position = f.ints(POSITION, &[1]);
         let ty = TensorType::new(DataType::Float16, &shape);
-        let states = ["key_cache", "value_cache"].map(|name| f.b.state(name, ty.clone()));
+        let states = CACHES.map(|name| f.b.state(name, ty.clone()));
         f.cache = Cache::Held(Held { states, first: [0, 0], position, places: shape[2] });
     }
     let hidden = f.layers()?;
-    let outputs = [f.named("hidden", &hidden)?];
+    let outputs = [f.named(HIDDEN_STATE, &hidden)?];
     Ok(f.b.finish(&outputs))
 }
 
 /// The function of the head.
 pub(super) fn head<W: Write + Seek>(mut f: FunctionLowering<'_, '_, '_, W>) -> Result<Function> {
-    let hidden = f.input("hidden", &[1, f.anatomy.hidden, 1, f.columns]);
+    let hidden = f.input(HIDDEN_STATE, &[1, f.anatomy.hidden, 1, f.columns]);
     let mut outputs = Vec::new();
     for (i, piece) in f.head(hidden)?.iter().enumerate() {
         outputs.push(f.named(&format!("logits_{i}"), piece)?);
@@ -74,15 +75,7 @@ fn inputs<W: Write + Seek>(f: &mut FunctionLowering<'_, '_, '_, W>, places: usiz
         let x = f.input(INCOMING, &[1, features, 1, columns]);
         f.enter(x);
     }
-    for i in f.ropes() {
-        let shape = [1, 1, f.anatomy.ropes[i].head_dim, columns];
-        let tables = Anatomy::rotation(i).map(|name| f.input(&name, &shape));
-        f.rotations.insert(i, tables);
-    }
-    for window in f.windows() {
-        let mask = f.input(&Anatomy::mask(window), &[1, 1, columns, places]);
-        f.masks.insert(window, mask);
-    }
+    f.tables(places);
 }
 
 /// The shape of each state, `(layers, heads, places, features)`.

@@ -9,6 +9,7 @@ use self::facts::{depth, heavy, is_state, scaled, states, tensors, update_rows, 
 use crate::Package;
 use crate::mil::view::View;
 use crate::mil::{Binding, DataType, Op, TensorType};
+use crate::package::LARGEST;
 
 /// What follows from a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,9 +66,8 @@ impl PartialEq for Rule {
 const LONGEST: usize = 16384;
 /// Rows of a state that are safely updated at once.
 const ROWS: usize = 32;
-/// Weights of a function, each counted as in half precision, from which on it may not be placed, and does
-/// not load.
-const HEAVY: u64 = 950_000_000;
+/// Weights of a function, each counted as in half precision, from which on it does not load; from
+/// [`LARGEST`] on it may not be placed.
 const TOO_HEAVY: u64 = 2_000_000_000;
 /// Functions from which on a package is worth a warning.
 const FUNCTIONS: usize = 4;
@@ -315,7 +315,7 @@ pub const RULES: &[Rule] = &[
         reason: "with about 1 GB of weights or more, counted as in half precision, it may not be placed",
         instead: "cut it (pass split_chunks)",
         source: "john-rocky/CoreML-LLM, docs; ANEForge #45; Anemll, --max-chunk-mb",
-        function: Some(|view| heavy(view, HEAVY..TOO_HEAVY)),
+        function: Some(|view| heavy(view, LARGEST..TOO_HEAVY)),
         ..RULE
     },
     Rule {
