@@ -18,6 +18,7 @@ mod steps;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::path::PathBuf;
 
 use baton_graph::{Batch, ExecError, Executor, Graph, KvBlock, Limits, Logits, SeqId, Span, Usage};
 use baton_weights::Weights;
@@ -32,7 +33,7 @@ use crate::interpret::{Extreme, Interpreter, Tensor};
 use crate::lower::{DECODE, HEAD, HIDDEN_STATE, POSITION};
 use crate::mil::{Function, TensorType};
 use crate::package::Package;
-use crate::runtime::{ArrayId, Call, Interpreted, Runtime};
+use crate::runtime::{ArrayId, Call, Device, Interpreted, Runtime};
 use crate::unit::NAME;
 use crate::{Error, Result};
 
@@ -81,6 +82,23 @@ impl PackageExecutor {
     ) -> Result<PackageExecutor> {
         let (packages, interpreters): (Vec<_>, Vec<_>) = packages.into_iter().unzip();
         let runtime = Box::new(Interpreted::new(interpreters));
+        PackageExecutor::with_runtime(graph, weights, &packages, runtime, limits)
+    }
+
+    /// As [`PackageExecutor::new`], with packages at their paths that a device runs.
+    ///
+    /// # Errors
+    /// As [`PackageExecutor::new`], and as [`Device::open`].
+    pub(crate) fn on(
+        device: &Device,
+        graph: &Graph,
+        weights: &Weights,
+        packages: &[(PathBuf, Package)],
+        limits: Limits,
+    ) -> Result<PackageExecutor> {
+        let opened: Vec<_> = packages.iter().map(|(path, package)| (&**path, package)).collect();
+        let runtime = device.open(&opened)?;
+        let packages: Vec<&Package> = packages.iter().map(|(_, package)| package).collect();
         PackageExecutor::with_runtime(graph, weights, &packages, runtime, limits)
     }
 

@@ -245,12 +245,8 @@ impl Unit for FolderUnit {
         folder.check(graph, &limits)?;
         let packages = folder.packages()?;
         if let Some(device) = &self.device {
-            let paths: Vec<PathBuf> = folder.paths().collect();
-            let opened: Vec<_> = paths.iter().map(PathBuf::as_path).zip(&packages).collect();
-            let runtime = device.open(&opened)?;
-            let packages: Vec<&Package> = packages.iter().collect();
-            let executor =
-                PackageExecutor::with_runtime(graph, weights, &packages, runtime, limits)?;
+            let packages: Vec<_> = folder.paths().zip(packages).collect();
+            let executor = PackageExecutor::on(device, graph, weights, &packages, limits)?;
             return Ok(Box::new(executor));
         }
         let interpreted = packages.iter().map(|package| {

@@ -148,10 +148,7 @@ impl CoreMl {
             let package = Package::open(&path)?;
             packages.push((path, package));
         }
-        let opened: Vec<_> = packages.iter().map(|(path, package)| (&**path, package)).collect();
-        let runtime = device.open(&opened)?;
-        let packages: Vec<&Package> = packages.iter().map(|(_, package)| package).collect();
-        Ok(PackageExecutor::with_runtime(graph, weights, &packages, runtime, limits)?)
+        Ok(PackageExecutor::on(device, graph, weights, &packages, limits)?)
     }
 }
 

@@ -282,15 +282,12 @@ impl Anemll {
         part: &Part,
         blobs: &mut BlobWriter<W>,
     ) -> Result<Model> {
-        let Task { graph, weights, lowering } = task;
-        let mut lowering = PartLowering::new(lowering, graph, weights, part, blobs)?;
-        let mut f = lowering.function(1);
-        f.head_cut = HeadCut::Pieces(self.logit_pieces(graph.vocab()));
-        let hidden = f.input(names::HIDDEN_STATES, &[1, 1, f.anatomy.hidden]);
-        let hidden = glue::columns(&mut f.b, "incoming", &hidden)?;
-        let outputs = glue::logits(&mut f, hidden, |i, _| names::logits(i + 1))?;
-        let model = glue::single(f.b.finish(&outputs))?;
-        Ok(glue::noted(model, &lowering.emitter))
+        glue::of_part(task, part, blobs, 1, |f| {
+            f.head_cut = HeadCut::Pieces(self.logit_pieces(f.graph.vocab()));
+            let hidden = f.input(names::HIDDEN_STATES, &[1, 1, f.anatomy.hidden]);
+            let hidden = glue::columns(&mut f.b, "incoming", &hidden)?;
+            glue::logits(f, hidden, |i, _| names::logits(i + 1))
+        })
     }
 }
 

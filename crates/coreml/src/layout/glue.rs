@@ -4,8 +4,11 @@ use std::io::{Seek, Write};
 
 use baton_graph::Lookup;
 
-use super::refused;
-use crate::lower::{Anatomy, Embedding, Emitter, FunctionLowering, WEIGHTS_NOTE};
+use super::{Task, refused};
+use crate::blob::BlobWriter;
+use crate::lower::{
+    Anatomy, Embedding, Emitter, FunctionLowering, Part, PartLowering, WEIGHTS_NOTE,
+};
 use crate::mil::{Arg, Function, FunctionBuilder, Program, Value, Var};
 use crate::{Model, Result};
 
@@ -18,6 +21,23 @@ pub(super) fn embedding(anatomy: &Anatomy) -> Result<&Embedding> {
         [embedding] if embedding.lookup == Lookup::Token => Ok(embedding),
         _ => Err(refused("a model with embeddings of more than its tokens", OWN_LAYOUT)),
     }
+}
+
+/// A package of one function over so many columns, a part of the model; `body` adds its inputs and
+/// operations, and gives its outputs.
+pub(super) fn of_part<W: Write + Seek>(
+    task: Task<'_>,
+    part: &Part,
+    blobs: &mut BlobWriter<W>,
+    columns: usize,
+    body: impl FnOnce(&mut FunctionLowering<'_, '_, '_, W>) -> Result<Vec<Var>>,
+) -> Result<Model> {
+    let Task { graph, weights, lowering } = task;
+    let mut lowering = PartLowering::new(lowering, graph, weights, part, blobs)?;
+    let mut f = lowering.function(columns);
+    let outputs = body(&mut f)?;
+    let model = single(f.b.finish(&outputs))?;
+    Ok(noted(model, &lowering.emitter))
 }
 
 /// The layers, key-value heads and features of a head of a model's cache.

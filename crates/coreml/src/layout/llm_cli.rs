@@ -7,7 +7,7 @@ use super::names::llm_cli as names;
 use super::{Content, Piece, Prefix, Task, glue, refused, separate_parts};
 use crate::blob::BlobWriter;
 use crate::host::turns;
-use crate::lower::{Anatomy, Cache, Chunks, Emitter, FunctionLowering, HIDDEN, Part, PartLowering};
+use crate::lower::{Anatomy, Cache, Chunks, Emitter, HIDDEN, Part};
 use crate::mil::{DataType, Elements, FunctionBuilder, TensorType, Value, Var};
 use crate::{Model, Result};
 
@@ -214,27 +214,25 @@ impl LlmCli {
         part: &Part,
         blobs: &mut BlobWriter<W>,
     ) -> Result<Model> {
-        let mut lowering = PartLowering::new(task.lowering, task.graph, task.weights, part, blobs)?;
-        let [_, heads, width] = glue::cache(&lowering.anatomy)?;
-        let mut f = lowering.function(self.window);
-        let x = f.input(names::X, &[1, f.anatomy.hidden, 1, self.window]);
-        f.enter(x);
-        f.tables(self.places());
-        let shape = [1, heads, width, self.cache];
-        let layer = |i: usize, f: &mut FunctionLowering<'_, '_, '_, W>| {
-            names::cache(i).map(|name| f.input(&name, &shape))
-        };
-        f.cache = Cache::Columns((0..part.layers.len()).map(|i| layer(i, &mut f)).collect());
-        let hidden = f.layers()?;
-        let mut outputs = vec![f.named(names::NEW_X, &hidden)?];
-        for i in 0..part.layers.len() {
-            for (which, name) in names::new_cache(i).iter().enumerate() {
-                let new = f.cached[which][&i].clone();
-                outputs.push(f.named(name, &new)?);
+        glue::of_part(task, part, blobs, self.window, |f| {
+            let [_, heads, width] = glue::cache(f.anatomy)?;
+            let x = f.input(names::X, &[1, f.anatomy.hidden, 1, self.window]);
+            f.enter(x);
+            f.tables(self.places());
+            let shape = [1, heads, width, self.cache];
+            let layers = 0..part.layers.len();
+            let caches = layers.clone().map(|i| names::cache(i).map(|name| f.input(&name, &shape)));
+            f.cache = Cache::Columns(caches.collect());
+            let hidden = f.layers()?;
+            let mut outputs = vec![f.named(names::NEW_X, &hidden)?];
+            for i in layers {
+                for (which, name) in names::new_cache(i).iter().enumerate() {
+                    let new = f.cached[which][&i].clone();
+                    outputs.push(f.named(name, &new)?);
+                }
             }
-        }
-        let model = glue::single(f.b.finish(&outputs))?;
-        Ok(glue::noted(model, &lowering.emitter))
+            Ok(outputs)
+        })
     }
 
     /// The package of the head, which computes all rows of a window.
@@ -244,12 +242,10 @@ impl LlmCli {
         part: &Part,
         blobs: &mut BlobWriter<W>,
     ) -> Result<Model> {
-        let mut lowering = PartLowering::new(task.lowering, task.graph, task.weights, part, blobs)?;
-        let mut f = lowering.function(self.window);
-        let x = f.input(names::X, &[1, f.anatomy.hidden, 1, self.window]);
-        let outputs = glue::logits(&mut f, x, names::logits)?;
-        let model = glue::single(f.b.finish(&outputs))?;
-        Ok(glue::noted(model, &lowering.emitter))
+        glue::of_part(task, part, blobs, self.window, |f| {
+            let x = f.input(names::X, &[1, f.anatomy.hidden, 1, self.window]);
+            glue::logits(f, x, names::logits)
+        })
     }
 
     /// What a cache is once a full window is appended to it.
