@@ -35,9 +35,12 @@ const STEP: &str = include_str!("shaders/step.wgsl");
 pub(crate) enum Grid {
     /// So many for each row.
     Rows(u32, Height),
-    /// For each part of the past, this number for each lone token; in passes of single tokens, or in
-    /// others.
-    Parts(u32, bool),
+    /// For each part of the past, this number for each lone token, in passes that have others than single
+    /// tokens.
+    Parts(u32),
+    /// The same in passes of single tokens: where there are few workgroups of several query heads each, or
+    /// where there are many.
+    Single(Single),
     /// So many for each token, but in passes of single tokens.
     NotSingle(u32),
     /// So many for each lone token whose past has several parts.
@@ -48,16 +51,39 @@ pub(crate) enum Grid {
     Best(u32),
 }
 
+/// The workgroups of attention to single tokens, for each part of their past and each of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Single {
+    pub(crate) workgroups: u32,
+    /// How many there are where each has several query heads.
+    pub(crate) wide: u32,
+    /// Whether it has several here.
+    pub(crate) is_wide: bool,
+}
+
+impl Single {
+    /// So many workgroups leave much of a device idle.
+    const FEW: u32 = 64;
+
+    fn is_for(&self, sizes: &Sizes) -> bool {
+        let all = u64::from(self.wide) * u64::from(sizes.parts) * u64::from(sizes.lone);
+        sizes.single && self.is_wide == (all > u64::from(Single::FEW))
+    }
+}
+
 impl Grid {
     /// The numbers in each direction; none if there is nothing to do.
     fn of(self, sizes: &Sizes) -> Option<[u32; 3]> {
         let grid = match self {
             Grid::Rows(x, height) => [x, sizes.rows(height), 1],
-            Grid::Parts(_, single) if single != sizes.single => return None,
+            Grid::Parts(_) if sizes.single => return None,
+            Grid::Single(own) if !own.is_for(sizes) => return None,
             Grid::NotSingle(_) if sizes.single => return None,
             Grid::Joined(_) if sizes.parts == 1 => return None,
             Grid::Best(_) if !sizes.best => return None,
-            Grid::Parts(y, _) => [sizes.parts, y, sizes.lone],
+            Grid::Parts(y) | Grid::Single(Single { workgroups: y, .. }) => {
+                [sizes.parts, y, sizes.lone]
+            }
             Grid::NotSingle(x) => [x, sizes.tokens, 1],
             Grid::Joined(x) => [x, sizes.lone, 1],
             Grid::Tiles(y) => [sizes.tiles, y, 1],

@@ -12,7 +12,7 @@ const HEADER: usize = 12;
 /// From this many new tokens on a sequence's queries are taken in tiles.
 const TILED: usize = 8;
 /// Parts that a past is cut into at most.
-const MOST_PARTS: usize = 64;
+pub(crate) const MOST_PARTS: usize = 64;
 /// Pages of a part at least: it goes through them faster than several parts could be joined.
 const PART_PAGES: usize = 4;
 

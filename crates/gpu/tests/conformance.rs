@@ -6,7 +6,9 @@ use std::sync::OnceLock;
 use baton_gpu::{GpuUnit, Options};
 use baton_graph::testing::conformance::{self, Tolerance};
 use baton_graph::testing::{Tiny, random_tokens, random_weights};
-use baton_graph::{Batch, GraphBuilder, KvType, Limits, RmsNorm, Rows, SeqId, Unit, reference};
+use baton_graph::{
+    Batch, GraphBuilder, KvType, Limits, RmsNorm, Rows, SeqId, Span, Unit, reference,
+};
 use baton_weights::DType;
 
 /// The machine's GPU, opened once for each kind of kernels.
@@ -116,6 +118,41 @@ fn a_long_past_is_what_it_is_in_the_reference() {
             let batch = Batch::one(SeqId(0), tokens[start..end].to_vec(), Rows::Last);
             let logits = executor.forward(&batch).unwrap();
             exact(gpu).check(&format!("{end} tokens"), logits.row(0), expected.row(end - 1));
+        }
+    }
+}
+
+/// So many sequences at once that workgroups of decoding take several heads each, and fewer.
+#[test]
+fn each_of_many_sequences_is_what_it_is_in_the_reference() {
+    let tiny = Tiny { heads: 8, ..Tiny::default() };
+    let graph = tiny.graph().unwrap();
+    let weights = random_weights(&graph, 1);
+    let limits = Limits { context: 64, kv_tokens: 48 * 64, batch_tokens: 300 };
+    let texts: Vec<Vec<u32>> =
+        (0..48).map(|seq| random_tokens(3 + seq % 5, tiny.vocab, seq as u64)).collect();
+    let span = |seq: usize, tokens: &[u32], rows| Span {
+        seq: SeqId(seq as u32),
+        tokens: tokens.to_vec(),
+        rows,
+    };
+    for gpu in units() {
+        let mut executor = gpu.compile(&graph, &weights, limits).unwrap();
+        let prompt = |(seq, text): (usize, &Vec<u32>)| span(seq, &text[..2], Rows::None);
+        executor.forward(&Batch { spans: texts.iter().enumerate().map(prompt).collect() }).unwrap();
+        for together in [16, 48] {
+            let at = |seq: usize| if together == 16 || seq >= 16 { 2 } else { 3 };
+            let next = |seq| span(seq, &texts[seq][at(seq)..=at(seq)], Rows::Last);
+            // The first ones are one token ahead then, unless their text has ended.
+            let sequences: Vec<usize> =
+                (0..together).filter(|&seq| at(seq) < texts[seq].len()).collect();
+            let spans = sequences.iter().map(|&seq| next(seq)).collect();
+            let logits = executor.forward(&Batch { spans }).unwrap();
+            for (row, &seq) in sequences.iter().enumerate() {
+                let expected = reference::logits(&graph, &weights, &texts[seq]).unwrap();
+                let context = format!("sequence {seq} of {together}");
+                exact(gpu).check(&context, logits.row(row), expected.row(at(seq)));
+            }
         }
     }
 }

@@ -6,7 +6,7 @@ use baton_graph::{Batch, ExecError, Executor, Rows, SeqId};
 
 use super::GpuExecutor;
 use crate::best;
-use crate::step::{Sizes, Tables, passes};
+use crate::step::{MOST_PARTS, Sizes, Tables, passes};
 
 /// No caller names a sequence so: it is free again before there is one.
 const SEQ: SeqId = SeqId(u32::MAX);
@@ -14,7 +14,7 @@ const SEQ: SeqId = SeqId(u32::MAX);
 const SHORT: usize = 64;
 
 impl GpuExecutor {
-    /// Compiles the kernels that passes of a sequence's first tokens run, however many they are; computes
+    /// Compiles the kernels that passes of a sequence's first tokens run, however many they are, and of later ones; computes
     /// one token and a short prompt, by which the driver fills all memory for the first time, and forgets
     /// them.
     ///
@@ -31,6 +31,8 @@ impl GpuExecutor {
         for tokens in doubled.chain([most]) {
             sizes.push(self.first_sizes(&batch(tokens))?);
         }
+        // What comes behind a long past has other kernels of attention.
+        sizes.push(Sizes { parts: MOST_PARTS as u32, ..sizes[0] });
         self.program.compile(&sizes)?;
         tracing::debug!(time = ?started.elapsed(), "kernels are compiled");
         if self.program.is_timed() {

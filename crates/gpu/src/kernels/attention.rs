@@ -2,7 +2,7 @@
 
 use super::{Builder, Preparing, blocks, words};
 use crate::kv::Cache;
-use crate::launch::{Grid, Launch, Source};
+use crate::launch::{Grid, Launch, Single, Source};
 use crate::matmul::Integers;
 use crate::memory::Buffers;
 use crate::plan::{AttentionStep, HeadsStep, Height, Plan, View};
@@ -35,9 +35,68 @@ pub(super) const ATTENTION_COOP: Source = Source {
     enables: &["f16", "wgpu_cooperative_matrix"],
 };
 
-/// Query heads that one workgroup of decoding takes at most, and threads for each.
+/// The workgroups of decoding: how many query heads each has, and threads for each head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Team {
+    pub(super) heads: u32,
+    pub(super) threads: u32,
+}
+
+impl Team {
+    /// One head: more workgroups, which reads keys and values once for each head but leaves less of the device
+    /// idle where the past is short.
+    pub(super) const NARROW: Team = Team { heads: 1, threads: 256 };
+
+    /// Several heads of a key-value head that so many share, as many as the device has room for.
+    pub(super) fn wide(gpu: &Gpu, group: usize) -> Team {
+        let limits = gpu.limits();
+        let team = |heads| Team { heads, threads: 128 };
+        let fits = |team: &Team| {
+            team.heads * team.threads <= limits.max_compute_invocations_per_workgroup
+                && team.bytes() <= limits.max_compute_workgroup_storage_size
+        };
+        let wanted = (group.next_power_of_two() as u32).min(LONE_HEADS);
+        let several = [4, 2].into_iter().filter(|&heads| heads <= wanted).map(team);
+        several.into_iter().find(fits).unwrap_or(team(1))
+    }
+
+    /// Threads that have the same token of a page.
+    fn sides(self) -> u32 {
+        self.threads / PAGE as u32
+    }
+
+    /// Vectors of workgroup memory for heads as they come, with a new key and value, and for half of the
+    /// sums of values.
+    fn room(self) -> u32 {
+        (64 * (self.heads + 2)).max((self.threads + 32) * self.heads)
+    }
+
+    /// All workgroup memory: besides these, products, weights, the largest scores, the new key and value,
+    /// squares, and what integers take.
+    pub(super) fn bytes(self) -> u32 {
+        let products = 4 * PAGE as u32 * self.sides();
+        16 * self.room()
+            + self.heads * (products + 256 + 64)
+            + 1024
+            + 3 * 4 * self.threads * self.heads
+    }
+
+    /// The constants of its kernels, for a cache with so many runs of 8 features.
+    fn constants(self, chunks: usize) -> [(&'static str, Constant); 5] {
+        let number = |name, n: usize| (name, Constant::from(n as u32));
+        [
+            ("HEADS", self.heads.into()),
+            ("TEAM", self.threads.into()),
+            ("ROOM", self.room().into()),
+            // Keys and values of a page that a thread reads at once.
+            number("KEY_LOADS", chunks.div_ceil(self.sides() as usize).min(8)),
+            number("LOADS", (PAGE * chunks).div_ceil(self.threads as usize).min(8)),
+        ]
+    }
+}
+
+/// Query heads that one workgroup of decoding takes at most.
 const LONE_HEADS: u32 = 4;
-const LONE_TEAM: u32 = 128;
 /// Queries of a tile where cooperative matrices are used.
 const COOP_TILE: usize = 64;
 
@@ -48,29 +107,6 @@ fn cooperates(gpu: &Gpu, plan: &Plan) -> bool {
         && gpu.features().subgroups == Some((32, 32))
         && plan.widest_head() <= 128
         && gpu.limits().max_compute_workgroup_storage_size >= 48 << 10
-}
-
-/// Query heads of a workgroup of decoding, where so many share a key-value head.
-fn lone_heads(gpu: &Gpu, group: usize) -> u32 {
-    let limits = gpu.limits();
-    let fits = |heads: u32| {
-        heads * LONE_TEAM <= limits.max_compute_invocations_per_workgroup
-            && lone_bytes(heads) <= limits.max_compute_workgroup_storage_size
-    };
-    let wanted = (group.next_power_of_two() as u32).min(LONE_HEADS);
-    [4, 2].into_iter().find(|&heads| heads <= wanted && fits(heads)).unwrap_or(1)
-}
-
-/// Vectors of workgroup memory for heads as they come, with a new key and value, and for half of the sums
-/// of values.
-fn lone_room(heads: u32) -> u32 {
-    (64 * (heads + 2)).max((LONE_TEAM + 32) * heads)
-}
-
-/// All workgroup memory of attention to single tokens: besides products, weights, the largest scores, the
-/// new key and value, squares, and what integers take.
-pub(super) fn lone_bytes(heads: u32) -> u32 {
-    16 * lone_room(heads) + heads * (512 + 256 + 64) + 1024 + 3 * 4 * LONE_TEAM * heads
 }
 
 /// Queries of a tile.
@@ -90,15 +126,17 @@ impl Builder<'_> {
         step: &AttentionStep,
         heads_step: &HeadsStep,
         integers: Option<&Integers>,
-    ) -> Result<[Launch; 4], GpuError> {
+    ) -> Result<[Launch; 5], GpuError> {
         let group = step.heads / step.kv_heads;
-        let heads = lone_heads(self.gpu, group);
-        let shares = group.div_ceil(heads as usize);
+        let wide = Team::wide(self.gpu, group);
+        // Workgroups that share a key-value head.
+        let shares = |team: Team| group.div_ceil(team.heads as usize);
+        let workgroups = |team: Team| (step.kv_heads * shares(team)) as u32;
         let Cache { keys, values, shape } = &self.caches.layers[step.cache];
         let Preparing { pairs, interleaved, normed, floats, gains, angles } =
             self.preparing(heads_step)?;
         let [raw, key, value] = &step.raw;
-        let params_of = |q: &View| {
+        let params_of = |q: &View, shares: usize| {
             let mut params = words([
                 step.heads,
                 step.kv_heads,
@@ -124,18 +162,11 @@ impl Builder<'_> {
             ("CAPPED", step.softcap.is_some_and(|cap| cap != 0.0).into()),
             ("SINKS", (!step.sinks.is_empty()).into()),
         ];
-        let params = params_of(&step.q);
+        let params = params_of(&step.q, shares(wide));
         let sinks = self.floats("sinks", &step.sinks)?;
         let Buffers { tables, sums, extremes, .. } = self.buffers;
         let [query, out] = [&step.q, &step.out].map(|view| self.buffers.of(view));
         let joined = self.integers(integers);
-        let parts = [
-            ("HEADS", heads.into()),
-            ("ROOM", lone_room(heads).into()),
-            // Keys and values of a page that a thread reads at once.
-            number("KEY_LOADS", shape.chunks().div_ceil(2).min(8)),
-            number("LOADS", (PAGE * shape.chunks()).div_ceil(LONE_TEAM as usize).min(8)),
-        ];
         let preparing = [
             number("Q_PAIRS", pairs[0]),
             number("K_PAIRS", pairs[1]),
@@ -146,25 +177,31 @@ impl Builder<'_> {
         let lone = Launch::new(
             self.gpu,
             &ATTENTION_LONE,
-            &[&common[..], &parts].concat(),
+            &[&common[..], &wide.constants(shape.chunks())].concat(),
             &[tables, query, keys, values, &sinks, sums, extremes, out, joined],
             &params,
-            Grid::Parts((step.kv_heads * shares) as u32, false),
+            Grid::Parts(workgroups(wide)),
         )?;
         let lone = lone.storing(Height::Tokens, integers);
         let [raw_query, raw_key, raw_value] = [raw, key, value].map(|view| self.buffers.of(view));
-        let fused = Launch::new(
-            self.gpu,
-            &ATTENTION_FUSED,
-            &[&common[..], &parts, &preparing].concat(),
-            &[
-                tables, raw_query, raw_key, raw_value, &gains, angles, &sinks, sums, extremes, out,
-                joined, keys, values,
-            ],
-            &params_of(raw),
-            Grid::Parts((step.kv_heads * shares) as u32, true),
-        )?;
-        let fused = fused.storing(Height::Tokens, integers);
+        let fused = |team: Team, is_wide| {
+            let launch = Launch::new(
+                self.gpu,
+                &ATTENTION_FUSED,
+                &[&common[..], &team.constants(shape.chunks()), &preparing].concat(),
+                &[
+                    tables, raw_query, raw_key, raw_value, &gains, angles, &sinks, sums, extremes,
+                    out, joined, keys, values,
+                ],
+                &params_of(raw, shares(team)),
+                Grid::Single(Single {
+                    workgroups: workgroups(team),
+                    wide: workgroups(wide),
+                    is_wide,
+                }),
+            )?;
+            Ok::<_, GpuError>(launch.storing(Height::Tokens, integers))
+        };
         let join = Launch::new(
             self.gpu,
             &ATTENTION_JOIN,
@@ -189,6 +226,6 @@ impl Builder<'_> {
             &params,
             Grid::Tiles(step.heads as u32),
         )?;
-        Ok([fused, lone, join, tile])
+        Ok([fused(Team::NARROW, false)?, fused(wide, true)?, lone, join, tile])
     }
 }

@@ -1,6 +1,6 @@
 use half::f16;
 
-use super::attention::{ATTENTION_COOP, lone_bytes};
+use super::attention::{ATTENTION_COOP, Team};
 use crate::testing::{Random, gpu};
 use crate::{Access, Constant, Shader};
 
@@ -85,6 +85,9 @@ fn attention_through_cooperative_matrices_is_valid() {
 
 #[test]
 fn attention_to_single_tokens_fits_into_the_least_workgroup_memory() {
-    assert!(lone_bytes(1) < lone_bytes(2) && lone_bytes(2) <= 16 << 10);
-    assert!(lone_bytes(4) <= 32 << 10, "what most devices have suffices for the most heads");
+    let bytes = |heads| Team { heads, threads: 128 }.bytes();
+    assert!(bytes(1) < bytes(2) && bytes(2) <= 16 << 10);
+    assert!(bytes(4) <= 32 << 10, "what most devices have suffices for the most heads");
+    // It is taken without a look at the limits.
+    assert!(Team::NARROW.bytes() <= 16 << 10 && Team::NARROW.threads <= 256);
 }

@@ -5,8 +5,9 @@
 // Single tokens wait for instructions more than for anything else: they go through the code once. So it is
 // kept short, and what many registers would do is left to many threads.
 
-const TEAM: u32 = 128u;
 const THREADS: u32 = HEADS * TEAM;
+// Threads of a team that have the same token of a page, each with its own features of the key.
+const SIDES: u32 = TEAM / PAGE;
 // Runs of four features of a head at most.
 const QUADS: u32 = 64u;
 // Threads of a team that have the same features of different tokens.
@@ -17,7 +18,7 @@ const NONE: u32 = 0xffffffffu;
 // Heads, of four features each: queries, then, where they are new, key and value. Later sums of values.
 var<workgroup> rows: array<vec4<f32>, ROOM>;
 // Of each head and side the products of a page's tokens.
-var<workgroup> products: array<f32, 2u * HEADS * PAGE>;
+var<workgroup> products: array<f32, SIDES * HEADS * PAGE>;
 // Of each head scores, then weights.
 var<workgroup> weights: array<vec4<f32>, HEADS * PAGE / 4u>;
 var<workgroup> largest: array<vec4<f32>, HEADS * 4u>;
@@ -58,7 +59,7 @@ fn share_of(id: vec3<u32>) -> Share {
     );
 }
 
-// The keys of a page that a thread begins with, of one token: every second run of 8 features.
+// The keys of a page that a thread begins with, of one token: every run of 8 features that is its side's.
 var<private> ahead: array<vec4<u32>, KEY_LOADS>;
 
 // Where the keys of page `p` of a share begin, and its values.
@@ -70,9 +71,9 @@ fn page_at(share: Share, p: u32) -> u32 {
 fn read_ahead(share: Share, p: u32, thread: u32) {
     if p < share.last_page {
         let source = page_at(share, p) + thread % PAGE;
-        let side = thread / PAGE % 2u;
+        let side = thread / PAGE % SIDES;
 //each U KEY_LOADS
-        ahead[U] = keys[source + min(side + 2u * U, CHUNKS - 1u) * PAGE];
+        ahead[U] = keys[source + min(side + SIDES * U, CHUNKS - 1u) * PAGE];
 //end
     }
 }
@@ -106,17 +107,17 @@ fn attend(share: Share, id: vec3<u32>, fresh: u32, thread: u32) {
         let is_fresh = base + token == fresh;
         var product = 0.0;
 //each U KEY_LOADS
-        let c_U = side + 2u * U;
+        let c_U = side + SIDES * U;
         if c_U < CHUNKS {
             product += product8(head, c_U, select(ahead[U], new_key[c_U], is_fresh));
         }
 //end
-        for (var c = side + 2u * KEY_LOADS; c < CHUNKS; c += 2u) {
+        for (var c = side + SIDES * KEY_LOADS; c < CHUNKS; c += SIDES) {
             let more = keys[page + c * PAGE + token];
             product += product8(head, c, select(more, new_key[c], is_fresh));
         }
         workgroupBarrier();
-        products[(head * 2u + side) * PAGE + token] = product;
+        products[(head * SIDES + side) * PAGE + token] = product;
         read_ahead(share, p + 1u, thread);
         // All of these are under way together.
         let source = page + chunk;
@@ -128,8 +129,11 @@ fn attend(share: Share, id: vec3<u32>, fresh: u32, thread: u32) {
             var four = vec4(LOWEST);
 //each J 4
             let t_J = 4u * member + J;
-            let score_J =
-                score_of(products[head * 2u * PAGE + t_J] + products[(head * 2u + 1u) * PAGE + t_J]);
+            var all_J = 0.0;
+            for (var s = 0u; s < SIDES; s += 1u) {
+                all_J += products[(head * SIDES + s) * PAGE + t_J];
+            }
+            let score_J = score_of(all_J);
             if t_J >= begin && t_J < end {
                 four[J] = score_J;
             }

@@ -5,9 +5,10 @@
 var<workgroup> partial: array<f32, PARTS * TURNS * VALUES>;
 // Of each subgroup, parts of each token's sum of squares.
 var<workgroup> squares: array<f32, PARTS * COLUMNS>;
-// Subgroups of a group, and of the workgroup.
+// Subgroups of a group, of the workgroup, and of it those that have squares.
 var<private> parts: u32;
 var<private> subgroups: u32;
+var<private> squaring: u32;
 
 // The sum over the lanes of a group of the workgroup.
 fn total(group: u32, value: u32) -> f32 {
@@ -24,7 +25,7 @@ fn factor(token: u32) -> f32 {
         return 1.0;
     }
     var sum = 0.0;
-    for (var i = 0u; i < subgroups; i++) {
+    for (var i = 0u; i < squaring; i++) {
         sum += squares[i * COLUMNS + token];
     }
     return 1.0 / sqrt(sum / f32(p.inputs) + p.eps);
@@ -35,12 +36,14 @@ fn multiply(own: u32, at: Place, subgroup: u32, subgroup_size: u32, invocation: 
     let thread = subgroup * subgroup_size + invocation;
     parts = LANES / subgroup_size;
     subgroups = SIZE / subgroup_size;
+    let quads = (p.chunks + 3u) / 4u;
+    squaring = min((quads + subgroup_size - 1u) / subgroup_size, subgroups);
     prepare(own, thread, at);
     //each T COLUMNS
     var square_T = 0.0;
     //end
     if (p.normed != 0u) {
-        for (var i = thread; i < (p.chunks + 3u) / 4u; i += SIZE) {
+        for (var i = thread; i < quads; i += SIZE) {
             //each T COLUMNS
             square_T += dot(squares_of(at.x + min(T, at.tokens - 1u), i), vec4(1.0));
             //end
