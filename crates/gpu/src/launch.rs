@@ -63,7 +63,7 @@ pub(crate) struct Single {
 
 impl Single {
     /// So many workgroups leave much of a device idle.
-    const FEW: u32 = 64;
+    const FEW: u32 = 96;
 
     fn is_for(&self, sizes: &Sizes) -> bool {
         let all = u64::from(self.wide) * u64::from(sizes.parts) * u64::from(sizes.lone);

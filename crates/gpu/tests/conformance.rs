@@ -128,9 +128,9 @@ fn each_of_many_sequences_is_what_it_is_in_the_reference() {
     let tiny = Tiny { heads: 8, ..Tiny::default() };
     let graph = tiny.graph().unwrap();
     let weights = random_weights(&graph, 1);
-    let limits = Limits { context: 64, kv_tokens: 48 * 64, batch_tokens: 300 };
+    let limits = Limits { context: 64, kv_tokens: 56 * 64, batch_tokens: 300 };
     let texts: Vec<Vec<u32>> =
-        (0..48).map(|seq| random_tokens(3 + seq % 5, tiny.vocab, seq as u64)).collect();
+        (0..56).map(|seq| random_tokens(3 + seq % 5, tiny.vocab, seq as u64)).collect();
     let span = |seq: usize, tokens: &[u32], rows| Span {
         seq: SeqId(seq as u32),
         tokens: tokens.to_vec(),
@@ -140,7 +140,7 @@ fn each_of_many_sequences_is_what_it_is_in_the_reference() {
         let mut executor = gpu.compile(&graph, &weights, limits).unwrap();
         let prompt = |(seq, text): (usize, &Vec<u32>)| span(seq, &text[..2], Rows::None);
         executor.forward(&Batch { spans: texts.iter().enumerate().map(prompt).collect() }).unwrap();
-        for together in [16, 48] {
+        for together in [16, 56] {
             let at = |seq: usize| if together == 16 || seq >= 16 { 2 } else { 3 };
             let next = |seq| span(seq, &texts[seq][at(seq)..=at(seq)], Rows::Last);
             // The first ones are one token ahead then, unless their text has ended.
