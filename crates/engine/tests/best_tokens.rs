@@ -4,24 +4,16 @@
 mod common;
 
 use std::ops::ControlFlow;
-use std::sync::OnceLock;
 use std::sync::mpsc::channel;
 
 use baton_cpu::{Cpu, CpuOptions};
 use baton_engine::{
     Engine, GenerateOptions, ModelTraits, RelayUnit, Sampling, Scheduler, SchedulerOptions,
 };
-use baton_gpu::{GpuUnit, Options};
 use baton_graph::testing::random_tokens;
 use baton_graph::{Limits, Unit};
 
-use common::{VOCAB, answer, collect, greedy, limits, relay_options, sure_executor_of};
-
-fn gpu() -> GpuUnit {
-    static GPU: OnceLock<GpuUnit> = OnceLock::new();
-    let open = || GpuUnit::open(&Options::from_env()).unwrap_or_else(|error| panic!("{error}"));
-    GPU.get_or_init(open).clone()
-}
+use common::{VOCAB, answer, collect, gpu, greedy, limits, relay_options, sure_executor_of};
 
 fn engine(unit: &dyn Unit, kv_tokens: usize) -> Engine {
     let limits = Limits { kv_tokens, ..limits(200) };

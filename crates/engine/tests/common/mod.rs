@@ -6,9 +6,10 @@ mod probe;
 #[path = "tokenizer.rs"]
 mod tiny_tokenizer;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use baton_engine::{Engine, Event, GenerateOptions, ModelTraits, Sampling, Session, Summary};
+use baton_gpu::{GpuUnit, Options};
 use baton_graph::reference::Reference;
 use baton_graph::testing::{Tiny, random_weights};
 use baton_graph::{Executor, Limits, Unit};
@@ -17,6 +18,13 @@ use baton_weights::{Tensor, Weight};
 pub use paced::Paced;
 pub use probe::{Counts, Pass, Probe, probed, relay_options};
 pub use tiny_tokenizer::{END, VOCAB, tokenizer, tokenizer_with};
+
+/// The machine's GPU, opened once.
+pub fn gpu() -> GpuUnit {
+    static GPU: OnceLock<GpuUnit> = OnceLock::new();
+    let open = || GpuUnit::open(&Options::from_env()).unwrap_or_else(|error| panic!("{error}"));
+    GPU.get_or_init(open).clone()
+}
 
 pub fn limits(context: usize) -> Limits {
     Limits { context, kv_tokens: context, batch_tokens: 16 }
