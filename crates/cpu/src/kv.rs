@@ -265,6 +265,10 @@ impl SharedPages<'_> {
     }
 }
 
+/// Tokens and features of a block of keys that is turned at once: what was one token's beside each other is one
+/// feature's then.
+const TURNED: usize = 16;
+
 struct Write<'a> {
     layer: &'a LayerLayout,
     head: usize,
@@ -283,9 +287,28 @@ impl Kernel for Write<'_> {
         let Write { layer, head, at, rows, new, keys, values } = self;
         let dim = layer.head_dim;
         let first = rows.start;
+        let key_of = |row: usize| &new.keys[row * new.key_stride + head * dim..][..dim];
+        // Of these, several tokens' keys are turned at once.
+        let turned = match layer.kind {
+            KvType::F16 => rows.len() - rows.len() % TURNED,
+            _ => 0,
+        };
+        for from in (0..turned).step_by(TURNED) {
+            for part in 0..dim / TURNED {
+                let mut bits = [[0; TURNED]; TURNED];
+                for (i, bits) in bits.iter_mut().enumerate() {
+                    narrow(s, &key_of(first + from + i)[part * TURNED..][..TURNED], bits);
+                }
+                let features = keys[part * TURNED * PAGE..].chunks_exact_mut(PAGE);
+                for (feature, to) in features.take(TURNED).enumerate() {
+                    let to = &mut to[at + from..][..TURNED];
+                    to.iter_mut().zip(&bits).for_each(|(to, bits)| *to = bits[feature]);
+                }
+            }
+        }
         for row in rows {
             let at = at + row - first;
-            let key = &new.keys[row * new.key_stride + head * dim..][..dim];
+            let key = key_of(row);
             let value = &new.values[row * new.value_stride + head * dim..][..dim];
             if layer.kind != KvType::F16 {
                 quant::put(layer.kind, Order::Features, at, key, keys);
@@ -293,11 +316,12 @@ impl Kernel for Write<'_> {
                 continue;
             }
             narrow(s, value, &mut values[at * layer.stride..][..dim]);
-            for (part, key) in key.chunks(16).enumerate() {
-                let mut bits = [0; 16];
+            let done = if row - first < turned { dim / TURNED } else { 0 };
+            for (part, key) in key.chunks(TURNED).enumerate().skip(done) {
+                let mut bits = [0; TURNED];
                 narrow(s, key, &mut bits[..key.len()]);
                 for (i, &bits) in bits[..key.len()].iter().enumerate() {
-                    keys[(part * 16 + i) * PAGE + at] = bits;
+                    keys[(part * TURNED + i) * PAGE + at] = bits;
                 }
             }
         }

@@ -16,8 +16,12 @@ use crate::kv::{KvPages, NewRows, PAGE, padded, quant};
 use crate::plan::AttentionStep;
 use crate::pool::Pool;
 
-/// Rows (tokens times query heads of a key-value head) that a block aims at.
-const BLOCK_ROWS: usize = 48;
+/// Most rows (tokens times query heads of a key-value head) of a block: what a block computes on its way
+/// stays in the second-level cache.
+const BLOCK_ROWS: usize = 128;
+/// Most tokens of a block. With more of them, more of their last page is computed in vain, since the first
+/// ones do not see it; with fewer, pages are widened more often.
+const BLOCK_TOKENS: usize = 32;
 /// Most new tokens of a sequence whose old ones are split.
 const SPLIT_TOKENS: usize = 8;
 /// Query rows times positions below which waking a thread costs more than it saves.
@@ -67,7 +71,7 @@ impl AttentionBuffers {
         let group = step.heads / step.kv_heads;
         let mut parts = 0;
         for (index, span) in spans.list.iter().enumerate() {
-            let block = (BLOCK_ROWS / group).max(1);
+            let block = (BLOCK_ROWS / group).clamp(1, BLOCK_TOKENS);
             // The last blocks have the longest past: they go first.
             for first in (0..span.tokens).step_by(block).rev() {
                 let tokens = first..(first + block).min(span.tokens);

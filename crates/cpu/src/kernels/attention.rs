@@ -26,6 +26,9 @@ const WIDEN_ROWS: usize = 8;
 /// Pages of a part.
 const PART_PAGES: usize = 4;
 
+/// How many tokens ahead queries are asked for.
+const AHEAD_TOKENS: usize = 2;
+
 /// The parts that some pages are in, each cut to those pages.
 pub(crate) fn parts(pages: &Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
     let (first, last) = (pages.start, pages.end);
@@ -177,11 +180,7 @@ pub(crate) fn attend<R>(isa: Isa, tile: &Tile<'_>, finish: impl FnOnce(&Sums) ->
         ] {
             buffer.resize(len, 0.0);
         }
-        for token in 0..tile.tokens {
-            let from = &tile.queries[token * tile.query_stride..][..tile.group * dim];
-            let to = &mut queries[token * tile.group * dim..][..tile.group * dim];
-            to.iter_mut().zip(from).for_each(|(to, from)| *to = from * tile.scoring.scale);
-        }
+        dispatch(isa, Scale { tile, queries });
         joined.clear(rows, stride);
         for row in 0..rows {
             (joined.max[row], joined.total[row]) = start(tile.sinks, row % tile.group);
@@ -203,6 +202,33 @@ pub(crate) fn attend<R>(isa: Isa, tile: &Tile<'_>, finish: impl FnOnce(&Sums) ->
         }
         finish(joined)
     })
+}
+
+/// Puts a tile's queries side by side, times the factor on scores.
+struct Scale<'a> {
+    tile: &'a Tile<'a>,
+    queries: &'a mut [f32],
+}
+
+impl Kernel for Scale<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Tile { queries: from, query_stride, group, head_dim, scoring, .. } = *self.tile;
+        let len = group * head_dim;
+        for (token, to) in self.queries.chunks_exact_mut(len).enumerate() {
+            // Tokens lie so far apart that the processor does not see the next one coming.
+            let ahead = from.as_ptr().wrapping_add((token + AHEAD_TOKENS) * query_stride);
+            for line in (0..len).step_by(16) {
+                s.prefetch(ahead.wrapping_add(line).cast());
+            }
+            to.copy_from_slice(&from[token * query_stride..][..len]);
+            let whole = len - len % S::LANES;
+            scale(s, scoring.scale, &mut to[..whole]);
+            to[whole..].iter_mut().for_each(|x| *x *= scoring.scale);
+        }
+    }
 }
 
 struct Attend<'a> {
