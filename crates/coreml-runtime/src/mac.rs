@@ -62,6 +62,10 @@ impl Platform for CoreMl {
         Ok(Box::new(Models::new(packages)))
     }
 
+    fn prepare(&self, compiled: &Path, function: &str, setup: &Setup) -> Result<()> {
+        autoreleasepool(|_| models::loaded(compiled, function, setup).map(drop))
+    }
+
     fn placement(&self, compiled: &Path, setup: &Setup) -> Result<Vec<Placement>> {
         autoreleasepool(|_| plan::placement(compiled, setup))
     }

@@ -168,16 +168,18 @@ fn write_runs(path: &Path, pool: &Arc<Pool>) -> Outcome<()> {
             }
         }
     }
-    let interpreter = Interpreter::new(&package, Precision::F16, pool.clone())?;
+    let interpreters = [("half", Precision::F16), ("single", Precision::F32)]
+        .map(|(name, precision)| Ok((name, Interpreter::new(&package, precision, pool.clone())?)));
+    let interpreters: Vec<_> = interpreters.into_iter().collect::<Outcome<_>>()?;
     let mut runs = Map::new();
     for (name, function) in &package.model.program.functions {
-        runs.insert(name.clone(), run(&interpreter, name, function)?);
+        runs.insert(name.clone(), run(&interpreters, name, function)?);
     }
     std::fs::write(path.with_extension("json"), serde_json::to_string(&runs)?)?;
     Ok(())
 }
 
-fn run(interpreter: &Interpreter, name: &str, function: &Function) -> Outcome<Json> {
+fn run(interpreters: &[(&str, Interpreter)], name: &str, function: &Function) -> Outcome<Json> {
     let mut random = Random::new(9);
     let mut floats = |shape: &[usize]| {
         let n = shape.iter().product();
@@ -197,17 +199,20 @@ fn run(interpreter: &Interpreter, name: &str, function: &Function) -> Outcome<Js
         let state = |(name, _)| (String::from(name), json(states.get(name).expect("it was set")));
         function.states().map(state).collect()
     };
-    let before = held(&states);
-    let outputs = interpreter.run(name, &inputs, &mut states)?;
     let named = |pairs: &mut dyn Iterator<Item = (&str, &Tensor)>| -> Map<String, Json> {
         pairs.map(|(name, tensor)| (name.to_owned(), json(tensor))).collect()
     };
-    Ok(json!({
+    let mut said = json!({
         "inputs": named(&mut inputs.iter().map(|(name, tensor)| (*name, tensor))),
-        "states": before,
-        "outputs": named(&mut outputs.iter().map(|(name, tensor)| (name.as_str(), tensor))),
-        "states_after": held(&states),
-    }))
+        "states": held(&states),
+    });
+    for (precision, interpreter) in interpreters {
+        let mut states = states.clone();
+        let outputs = interpreter.run(name, &inputs, &mut states)?;
+        let outputs = named(&mut outputs.iter().map(|(name, tensor)| (name.as_str(), tensor)));
+        said[*precision] = json!({ "outputs": outputs, "states": held(&states) });
+    }
+    Ok(said)
 }
 
 fn json(tensor: &Tensor) -> Json {

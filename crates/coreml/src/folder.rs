@@ -4,6 +4,7 @@
 //! another folder, is found before anything is computed with it. What is not listed must not be read: it may
 //! lie there if nothing would.
 
+mod install;
 mod read;
 
 use std::collections::BTreeMap;
@@ -25,6 +26,8 @@ use crate::package::{Package, inside};
 use crate::runtime::Device;
 use crate::unit::NAME;
 use crate::{Error, Result, files};
+
+pub use self::install::Installing;
 
 /// The file that describes a folder.
 pub const FOLDER_FILE: &str = "baton.json";

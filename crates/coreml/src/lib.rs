@@ -43,7 +43,7 @@ pub use blob::{BlobWriter, Blobs, WEIGHT_FILE, in_memory};
 pub use calibrate::{Calibration, calibrate};
 pub use error::{Error, Problem, Result};
 pub use executor::PackageExecutor;
-pub use folder::{FOLDER_FILE, FOLDER_FORMAT, Folder, FolderUnit, describe_files};
+pub use folder::{FOLDER_FILE, FOLDER_FORMAT, Folder, FolderUnit, Installing, describe_files};
 pub use model::{Array, ArrayType, Feature, FeatureKind, FunctionDescription, Metadata, Model};
 pub use package::{Draft, Package, PackageWriter};
 pub use quality::{Quality, compare, measure};

@@ -4,9 +4,13 @@ mod fake;
 
 use std::fs;
 use std::path::Path;
+use std::sync::atomic::Ordering;
 
 use baton_coreml::lower::{Chunks, Lowering, MilLowering};
-use baton_coreml::{FOLDER_FILE, FOLDER_FORMAT, FolderUnit, PackageWriter, describe_files};
+use baton_coreml::runtime::{Device, Preparing};
+use baton_coreml::{
+    FOLDER_FILE, FOLDER_FORMAT, Folder, FolderUnit, Installing, PackageWriter, describe_files,
+};
 use baton_graph::testing::conformance::{self, Tolerance};
 use baton_graph::testing::{Tiny, random_tokens, random_weights};
 use baton_graph::{Batch, ExecError, Executor, Graph, Limits, Rows, SeqId, Unit, hex, reference};
@@ -271,4 +275,61 @@ fn descriptions_that_make_no_sense_are_errors() {
     fs::remove_file(&path).unwrap();
     let error = outcome(&graph, &weights, folder.path()).unwrap_err();
     assert!(error.contains("baton compile"), "{error}");
+}
+
+#[test]
+fn a_folder_that_was_installed_is_run_without_compiling() {
+    let room = tempfile::tempdir().unwrap();
+    let (fake, device) = fake(room.path());
+    let graph = Tiny::default().graph().unwrap();
+    let weights = random_weights(&graph, 5);
+    let folder = write(&graph, &weights, LIMITS.context, Chunks::Count(2)).unwrap();
+    let install = |device: &Device| {
+        let mut told = Vec::new();
+        let tell = &mut |Installing { package, index, count, step }: Installing<'_>| {
+            told.push((format!("{package} {index} {count}"), format!("{step:?}")));
+        };
+        Folder::open(folder.path())?.install(device, tell).map(|places| (places, told))
+    };
+    let (places, told) = install(&device).unwrap();
+    let names: Vec<&str> = places.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["0.mlpackage", "1.mlpackage", "2.mlpackage"]);
+    assert!(places.iter().all(|(_, place)| place.starts_with(device.cache().folder())));
+    assert!(places.iter().all(|(_, place)| place.is_dir()));
+    let of = |package: &str| {
+        let steps = told.iter().filter(|(told, _)| told == package);
+        steps.map(|(_, step)| step.as_str()).collect::<Vec<_>>()
+    };
+    let layers = ["decode", "prefill_4_h0", "prefill_4_h40"].map(Preparing::Loading);
+    let layers = layers.map(|step| format!("{step:?}"));
+    for package in ["0.mlpackage 0 3", "1.mlpackage 1 3"] {
+        assert_eq!(of(package)[0], "Compiling");
+        assert_eq!(of(package)[1..], layers);
+    }
+    assert_eq!(of("2.mlpackage 2 3"), ["Compiling", "Loading(\"head\")"]);
+
+    // What runs is loaded from the same places, for the same units.
+    let prepared = std::mem::take(&mut *fake.prepared.lock().unwrap());
+    FolderUnit::new(folder.path(), pool())
+        .on(device.clone())
+        .compile(&graph, &weights, LIMITS)
+        .unwrap();
+    assert_eq!(fake.compiled.load(Ordering::Relaxed), 3);
+    let loaded = fake.loaded.lock().unwrap().clone();
+    let functions = loaded.into_iter().flat_map(|package| {
+        let path = package.path;
+        package.functions.into_iter().map(move |(name, setup)| (path.clone(), name, setup))
+    });
+    assert_eq!(functions.collect::<Vec<_>>(), prepared);
+
+    // A second time, the functions are loaded alone.
+    let (again, told) = install(&device).unwrap();
+    assert_eq!(again, places);
+    assert!(told.iter().all(|(_, step)| step.starts_with("Loading")), "{told:?}");
+    let file = folder.path().join("0.mlpackage/Data/com.apple.CoreML/weights/weight.bin");
+    let mut bytes = fs::read(&file).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(&file, bytes).unwrap();
+    let error = install(&device).unwrap_err().to_string();
+    assert!(error.contains("compile the model again"), "{error}");
 }

@@ -64,6 +64,10 @@ mod tests {
             unreachable!("nothing is loaded")
         }
 
+        fn prepare(&self, _: &Path, _: &str, _: &Setup) -> baton_coreml::Result<()> {
+            unreachable!("nothing is prepared")
+        }
+
         fn placement(&self, _: &Path, _: &Setup) -> baton_coreml::Result<Vec<Placement>> {
             unreachable!("nothing is placed")
         }

@@ -52,6 +52,20 @@ pub struct Comparison {
     pub top1_agreement: f64,
     /// The largest absolute difference of two logits.
     pub max_difference: f32,
+    /// Where the reference's choice of a token is the closest, if there was one: texts that are written by
+    /// the likeliest tokens go different ways there first.
+    pub closest: Option<Choice>,
+}
+
+/// How far the two likeliest tokens of a row are apart.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Choice {
+    /// The row, from 0.
+    pub row: usize,
+    /// The difference of the two logits in the reference.
+    pub margin: f32,
+    /// The same difference in the executor: below 0 if it takes the other token.
+    pub found: f32,
 }
 
 /// The likelihood of `tokens`.
@@ -154,6 +168,12 @@ impl Comparison {
             self.top1_agreement += f64::from(u8::from(argmax(ours) == argmax(theirs)));
             let differences = ours.iter().zip(theirs).map(|(a, b)| (a - b).abs());
             self.max_difference = differences.fold(self.max_difference, f32::max);
+            let (best, second) = likeliest(theirs);
+            let margin = theirs[best] - theirs[second];
+            if self.closest.is_none_or(|closest| margin < closest.margin) {
+                let found = ours[best] - ours[second];
+                self.closest = Some(Choice { row: self.rows, margin, found });
+            }
             self.rows += 1;
         }
         Ok(())
@@ -230,13 +250,20 @@ fn divergence(p: f64, q: f64) -> f64 {
 }
 
 fn argmax(logits: &[f32]) -> usize {
-    let mut best = 0;
-    for (i, logit) in logits.iter().enumerate() {
+    likeliest(logits).0
+}
+
+/// The places of the two largest logits, the first of equal ones; the same twice if there is but one.
+fn likeliest(logits: &[f32]) -> (usize, usize) {
+    let (mut best, mut second) = (0, 0);
+    for (i, logit) in logits.iter().enumerate().skip(1) {
         if *logit > logits[best] {
-            best = i;
+            (best, second) = (i, best);
+        } else if second == best || *logit > logits[second] {
+            second = i;
         }
     }
-    best
+    (best, second)
 }
 
 #[cfg(test)]
@@ -311,6 +338,36 @@ mod tests {
         assert_eq!(alone.unwrap().1, 0, "one unit hands nothing over");
         let long = compare_handoff(&mut *relay(1), &mut *executor(16, 1), &prompt, 30);
         assert!(long.is_err(), "longer than the context");
+    }
+
+    #[test]
+    fn the_two_likeliest_tokens_are_found_wherever_they_are() {
+        for (logits, expected) in [
+            (&[1.0][..], (0, 0)),
+            (&[1.0, 3.0], (1, 0)),
+            (&[3.0, 1.0, 2.0], (0, 2)),
+            (&[1.0, 3.0, 2.0, 3.0], (1, 3)),
+            (&[2.0, 2.0, 5.0, 4.0], (2, 3)),
+        ] {
+            assert_eq!(likeliest(logits), expected, "{logits:?}");
+        }
+    }
+
+    #[test]
+    fn the_closest_choice_is_told_with_what_the_executor_makes_of_it() {
+        let row =
+            |values: [f32; 3]| Logits { vocab: 3, values: values.into(), ..Logits::default() };
+        let mut found = Comparison::default();
+        for (ours, theirs) in [
+            ([0.0, 5.0, 1.0], [0.0, 5.0, 1.0]),
+            // The other way round, by little.
+            ([2.0, 0.0, 2.25], [2.5, 0.0, 2.0]),
+            ([9.0, 0.0, 0.0], [1.0, 0.0, 0.0]),
+        ] {
+            found.add([&row(ours), &row(theirs)], &[None]).unwrap();
+        }
+        assert_eq!(found.closest, Some(Choice { row: 1, margin: 0.5, found: -0.25 }));
+        assert_eq!(Comparison::default().closest, None);
     }
 
     #[test]

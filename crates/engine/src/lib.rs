@@ -54,7 +54,7 @@ pub use core_ml::{core_ml, has_core_ml};
 pub use embedder::{EmbedOptions, Embedder, EmbedderTraits, Embedding};
 pub use engine::{Engine, ModelTraits};
 pub use error::{Error, Result};
-pub use evaluate::{Comparison, Evaluation, Windows, compare, compare_handoff, evaluate};
+pub use evaluate::{Choice, Comparison, Evaluation, Windows, compare, compare_handoff, evaluate};
 pub use event::{Event, FinishReason, Summary};
 pub use generation::Generation;
 pub use grammar::{Constraint, Grammar, GrammarCompiler, Reasoning, TokenMask};

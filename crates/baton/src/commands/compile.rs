@@ -1,5 +1,6 @@
 //! `baton compile`: a model as Core ML packages, or a package rewritten.
 
+pub mod install;
 pub mod rewrite;
 
 mod compiler;
@@ -16,6 +17,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::Context;
+use baton_coreml::layout::Layout;
 use baton_coreml::lower::{MilLowering, Sample};
 use baton_coreml::{Calibration, FOLDER_FILE, calibrate, describe_files};
 use baton_models::Model;
@@ -42,11 +44,13 @@ Examples:
   baton compile X.mlpackage -o out                  a package of anybody, rewritten for the Neural Engine
   baton compile X.mlpackage -o out --passes pow_to_mul,split_head     by these passes alone
   baton compile --passes help                       what passes there are
+  baton compile ./smollm2-ane --install             on a Mac: a folder from elsewhere, made ready for it
 
 The package has a function prefill_S_hH for chunks of S tokens behind a history of up to H, decode for
 single tokens with the cache as a state, and head for logits, all over one file of weights, for iOS 18
-and macOS 15. It is written and checked on any machine; there is no Core ML needed. The layouts of others
-have their own functions: see docs/coreml.md.";
+and macOS 15. It is written and checked on any machine; there is no Core ML needed. On a Mac, Core ML then
+compiles it for that machine, so that it loads at once. The layouts of others have their own functions: see
+docs/coreml.md.";
 
 /// Tokens of a chunk, if nothing else is asked for.
 const TOKENS: u16 = 64;
@@ -56,11 +60,11 @@ const CONTEXT: usize = 2048;
 /// Arguments of `baton compile`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The model, or a package X.mlpackage to rewrite
+    /// The model, a package X.mlpackage to rewrite, or with --install alone what was compiled
     #[arg(value_name = "MODEL", required_unless_present = "passes")]
     model: Option<String>,
     /// The folder to write, which must not exist yet
-    #[arg(long, short, value_name = "DIR", required_unless_present = "passes")]
+    #[arg(long, short, value_name = "DIR", required_unless_present_any = ["passes", "install"])]
     output: Option<PathBuf>,
     /// Most tokens of a text, prompt and answer (default: what the model can, at most 2048)
     #[arg(long, short = 'c', value_name = "N")]
@@ -100,6 +104,8 @@ pub struct Args {
     threads: Threads,
     #[command(flatten)]
     rewrite: rewrite::Args,
+    #[command(flatten)]
+    install: install::Args,
 }
 
 impl Args {
@@ -138,6 +144,12 @@ pub fn execute(args: &Args) -> anyhow::Result<()> {
     if args.rewrite.asks_for_help() {
         return rewrite::list();
     }
+    if let (Some(name), None, true) = (&args.model, &args.output, args.install.asked()) {
+        if let Some(option) = args.of_models().or_else(|| args.rewrite.given()) {
+            return Err(usage(format!("{option} needs a folder to write, --output")));
+        }
+        return install::there(name);
+    }
     let (Some(name), Some(output)) = (&args.model, &args.output) else {
         return Err(usage("name the package to rewrite, and the folder to write with --output"));
     };
@@ -152,7 +164,9 @@ pub fn execute(args: &Args) -> anyhow::Result<()> {
         if let Some(option) = args.of_models() {
             return Err(usage(format!("{option} is for models; {name} is a package already")));
         }
-        return rewrite::execute(name, output, &args.rewrite, args.chunk_bytes());
+        let device = args.install.device(false)?;
+        let written = rewrite::execute(name, output, &args.rewrite, args.chunk_bytes())?;
+        return device.map_or(Ok(()), |device| install::packages(&device, &written));
     }
     if let Some(option) = args.rewrite.given() {
         return Err(usage(format!("{option} is for packages; {name} is a model")));
@@ -174,6 +188,7 @@ pub fn execute(args: &Args) -> anyhow::Result<()> {
         return Err(usage(format!("--context {context}: this model has 1 to {trained}")));
     }
     let layout = args.layout.layout(&model, context, &args.tokens, args.no_decode)?;
+    let device = args.install.device(layout == Layout::Baton)?;
     let start = Instant::now();
     let compiler = Compiler::new(&model, context, layout.clone(), args)?;
     let (packages, measured) = folder::whole_folder(output, |folder| {
@@ -208,5 +223,13 @@ pub fn execute(args: &Args) -> anyhow::Result<()> {
         write(FOLDER_FILE, serde_json::to_string_pretty(&manifest)? + "\n")?;
         Ok((packages, measured))
     })?;
-    told::report(output, &layout, &packages, measured.as_ref(), start)
+    told::report(output, &layout, &packages, measured.as_ref(), start)?;
+    match (device, layout) {
+        (Some(device), Layout::Baton) => args.install.written(&device, output),
+        (Some(device), _) => {
+            let packages = packages.into_iter().map(|(file, package)| (output.join(file), package));
+            install::packages(&device, &packages.collect::<Vec<_>>())
+        }
+        (None, _) => Ok(()),
+    }
 }

@@ -1,7 +1,10 @@
 //! `baton pull`: fetches a model.
 
+use baton_engine::core_ml;
+
+use super::compile::install;
 use crate::failure::eprintln_quietly;
-use crate::{format, models};
+use crate::{format, models, packing};
 
 /// Shown below the help.
 pub const EXAMPLES: &str = "\
@@ -11,6 +14,7 @@ Examples:
   baton pull hf:HuggingFaceTB/SmolLM2-135M-Instruct   a safetensors checkpoint
   baton pull https://example.com/model.gguf       any web server
 
+A folder of Core ML packages is made ready for this machine, if it is a Mac: see baton compile --install.
 Sources are tried in order, downloads resume, and sizes and SHA-256 sums are checked. Files that
 other tools have put into the Hugging Face cache are used where they are.";
 
@@ -31,6 +35,11 @@ pub fn execute(args: &Args) -> anyhow::Result<()> {
     let reference = models::resolve(&store, &args.model)?;
     let model = models::get(&store, &reference)?;
     let (size, path) = (format::bytes(model.size), model.path.display());
+    if install::is_folder(&model.path)
+        && let Some(device) = core_ml(packing::compiled(&store))?
+    {
+        install::folder(&device, &model.path)?;
+    }
     eprintln_quietly(format_args!("{} is ready: {size}, {path}", model.name));
     Ok(())
 }

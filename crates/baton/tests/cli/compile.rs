@@ -279,3 +279,21 @@ fn a_model_is_laid_out_for_the_programs_of_others() {
     compile("x", &many).0.failed(1, "99 chunks of");
     assert!(!home.path("x").exists());
 }
+
+#[test]
+fn what_cannot_be_installed_is_told_before_anything_is_done() {
+    let home = Home::new();
+    let model = home.model();
+    let install = |args: &[&str]| home.run(&[&["compile"], args, &["--install"]].concat());
+    install(&[&model]).failed(1, "no folder of packages");
+    install(&["none.mlpackage"]).failed(1, "Manifest.json");
+    install(&[&model, "--context", "64"]).failed(2, "--context needs a folder to write");
+    install(&[&model, "--passes", "pow_to_mul"]).failed(2, "--passes needs a folder to write");
+    install(&[&model, "--no-install"]).failed(2, "cannot be used with");
+    if cfg!(not(target_os = "macos")) {
+        let out = home.path("out");
+        install(&[&model, "-o", out.to_str().unwrap()]).failed(1, "on a Mac only");
+        assert!(!out.exists());
+        install(&[&package("block")]).failed(1, "on a Mac only");
+    }
+}

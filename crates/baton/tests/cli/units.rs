@@ -105,6 +105,7 @@ fn a_hand_off_can_be_verified() {
     let text = run(&home, &[&TWO[..], &["--verify-handoff"]].concat()).ok();
     assert!(text.contains("reference to cpu: ") && text.contains("64 of 64 (100.0 %)"), "{text}");
     assert!(text.contains("KL divergence"), "{text}");
+    assert!(text.contains("closest choice: token "), "{text}");
     run(&home, &["--verify-handoff"]).failed(2, "name two units");
 }
 

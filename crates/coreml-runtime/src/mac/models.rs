@@ -92,7 +92,7 @@ impl Models {
             compiled.and_then(|compiled| Some((&compiled.path, compiled.functions.get(function)?)));
         let (path, setup) = found
             .ok_or_else(|| failed(format!("load function {function:?}"), "there is none".into()))?;
-        let model = with_fallback(function, setup.units, |units| load(path, setup, units))?;
+        let model = loaded(path, function, setup)?;
         self.loaded.insert(key, Shared(model.clone()));
         Ok(model)
     }
@@ -236,6 +236,11 @@ impl Models {
             }
         }
     }
+}
+
+/// A function of a compiled package, loaded for its units or those that are tried instead.
+pub(super) fn loaded(path: &Path, function: &str, setup: &Setup) -> Result<Retained<MLModel>> {
+    with_fallback(function, setup.units, |units| load(path, setup, units))
 }
 
 fn load(path: &Path, setup: &Setup, units: ComputeUnits) -> Result<Retained<MLModel>> {

@@ -70,8 +70,6 @@ impl CompiledCache {
     ) -> Result<PathBuf> {
         let key = digest(package, system)?;
         self.entry(&key, COMPILED, &package.display().to_string(), |place| {
-            let shown = package.display();
-            tracing::warn!("Core ML compiles {shown} for this machine; this is done once");
             let made = compile(package)?;
             // What has failed is reported; that something is left then changes nothing.
             moved(&made, place).inspect_err(|_| drop(remove(&made)))

@@ -26,6 +26,13 @@ pub trait Platform: Send + Sync + fmt::Debug {
     /// What Core ML says.
     fn runtime(&self, packages: Vec<Compiled>) -> Result<Box<dyn Runtime>>;
 
+    /// Loads a function of a compiled package and forgets it again. What the system prepares for the units is
+    /// then there when the function is loaded from the same place the next time.
+    ///
+    /// # Errors
+    /// What Core ML says.
+    fn prepare(&self, compiled: &Path, function: &str, setup: &Setup) -> Result<()>;
+
     /// Where the operations of a function will run.
     ///
     /// # Errors
@@ -49,6 +56,15 @@ pub struct Setup {
     pub name: Option<String>,
     /// What it may use.
     pub units: ComputeUnits,
+}
+
+/// What is done next to have a package ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Preparing<'a> {
+    /// Core ML compiles it, which was not done yet.
+    Compiling,
+    /// It loads a function.
+    Loading(&'a str),
 }
 
 /// A machine that has Core ML, with the folder for what is compiled.
@@ -76,11 +92,31 @@ impl Device {
     /// If one cannot be compiled, kept or loaded.
     pub fn open(&self, packages: &[(&Path, &Package)]) -> Result<Box<dyn Runtime>> {
         let compiled = |(path, package): &(&Path, &Package)| {
-            let path = self.compiled(path)?;
+            let path = self.announced(path)?;
             Ok(Compiled { path, functions: setups(package, &self.overrides) })
         };
         let compiled = packages.iter().map(compiled).collect::<Result<_>>()?;
         self.platform.runtime(compiled)
+    }
+
+    /// Does beforehand all that takes its time when a package is first used: compiles it as far as that is not
+    /// done yet, and has each of its functions loaded once. `tell` hears of each step when it begins.
+    /// Returns where the compiled form stays.
+    ///
+    /// # Errors
+    /// If it cannot be compiled, kept or loaded.
+    pub fn install(
+        &self,
+        path: &Path,
+        package: &Package,
+        tell: &mut dyn FnMut(Preparing<'_>),
+    ) -> Result<PathBuf> {
+        let compiled = self.compiled(path, || tell(Preparing::Compiling))?;
+        for (function, setup) in setups(package, &self.overrides) {
+            tell(Preparing::Loading(&function));
+            self.platform.prepare(&compiled, &function, &setup)?;
+        }
+        Ok(compiled)
     }
 
     /// Where Core ML places the operations of a package, by function.
@@ -92,7 +128,7 @@ impl Device {
         path: &Path,
         package: &Package,
     ) -> Result<BTreeMap<String, Vec<Placement>>> {
-        let compiled = self.compiled(path)?;
+        let compiled = self.announced(path)?;
         let setups = setups(package, &self.overrides).into_iter();
         let placed = setups.map(|(name, setup)| {
             let placement = self.platform.placement(&compiled, &setup)?;
@@ -101,9 +137,20 @@ impl Device {
         placed.collect()
     }
 
-    fn compiled(&self, package: &Path) -> Result<PathBuf> {
-        let compile = |package: &Path| self.platform.compile(package);
-        self.cache.compiled(package, &self.platform.system(), compile)
+    /// The compiled form of a package whose user does not expect that this may take its time.
+    fn announced(&self, package: &Path) -> Result<PathBuf> {
+        self.compiled(package, || {
+            let shown = package.display();
+            tracing::warn!("Core ML compiles {shown} for this machine; this is done once");
+        })
+    }
+
+    /// The compiled form of a package; `before` is called if it has yet to be made.
+    fn compiled(&self, package: &Path, before: impl FnOnce()) -> Result<PathBuf> {
+        self.cache.compiled(package, &self.platform.system(), |package| {
+            before();
+            self.platform.compile(package)
+        })
     }
 }
 

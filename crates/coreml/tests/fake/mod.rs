@@ -20,6 +20,8 @@ pub struct Fake {
     pub compiled: AtomicUsize,
     /// What it has loaded last.
     pub loaded: Mutex<Vec<Compiled>>,
+    /// The functions that it has prepared, with the packages that they are of.
+    pub prepared: Mutex<Vec<(PathBuf, String, Setup)>>,
 }
 
 /// Threads for its interpreters.
@@ -60,6 +62,14 @@ impl Platform for Fake {
         Ok(Box::new(Interpreted::new(interpreters)))
     }
 
+    fn prepare(&self, compiled: &Path, function: &str, setup: &Setup) -> Result<()> {
+        let package = Package::open(compiled)?;
+        assert!(package.model.program.functions.contains_key(function));
+        let prepared = (compiled.to_owned(), function.to_owned(), setup.clone());
+        self.prepared.lock().unwrap().push(prepared);
+        Ok(())
+    }
+
     fn placement(&self, compiled: &Path, setup: &Setup) -> Result<Vec<Placement>> {
         let package = Package::open(compiled)?;
         let function = &package.model.program.functions[setup.name.as_deref().unwrap()];
@@ -81,6 +91,11 @@ impl Platform for Fake {
 pub fn fake(room: &Path) -> (Arc<Fake>, Device) {
     let room = room.to_owned();
     let cache = CompiledCache::new(room.join("cache"));
-    let fake = Arc::new(Fake { room, compiled: AtomicUsize::new(0), loaded: Mutex::default() });
+    let fake = Arc::new(Fake {
+        room,
+        compiled: AtomicUsize::new(0),
+        loaded: Mutex::default(),
+        prepared: Mutex::default(),
+    });
     (Arc::clone(&fake), Device::new(fake, cache, Overrides::default()))
 }

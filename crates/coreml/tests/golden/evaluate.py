@@ -1,6 +1,8 @@
 """What a function of a package computes, by the tools of Core ML: their reader of packages and the rules by
-which they fold constants, applied to every operation in turn. What they
-have no rule for is computed here.
+which they fold constants, applied to every operation in turn. What they have no rule for is computed here.
+
+Operations are computed in single precision, and their results rounded to half precision if wanted. On operands in
+half precision the tools' rules would round inside an operation again and again, a softmax and an rsqrt three times.
 """
 
 import contextlib
@@ -17,6 +19,10 @@ with contextlib.redirect_stderr(io.StringIO()):
     from coremltools.converters.mil.frontend.milproto import load as milproto
     from coremltools.converters.mil.mil import Function, types
     from coremltools.optimize._utils import lut_to_dense
+
+
+MOVES = {"identity", "reshape", "expand_dims", "squeeze", "transpose", "tile", "concat", "stack", "split",
+         "slice_by_index", "slice_by_size", "slice_update", "gather"}
 
 
 def load(package):
@@ -49,70 +55,84 @@ def conv(x, weight, bias=None, strides=(1, 1), pad_type="valid", pad=(0, 0, 0, 0
 
 
 def by_numpy(kind, operands):
-    """The operations without a rule of their own, in single precision, and those whose rule rounds to half precision
-    again and again on the way; None for all others."""
-    wide = {k: v.astype(np.float32) if getattr(v, "dtype", None) == np.float16 else v for k, v in operands.items()}
+    """The operations that the tools have no rule for; None for all others."""
     if kind == "silu":
-        out = wide["x"] / (1 + np.exp(-wide["x"]))
-    elif kind == "softmax":
-        out = softmax(wide["x"], int(wide.get("axis", -1)))
-    elif kind == "rsqrt":
-        out = 1 / np.sqrt(wide["x"] + np.float32(wide.get("epsilon", 1e-12)))
-    elif kind == "gelu" and wide.get("mode") == "TANH_APPROXIMATION":
-        x = wide["x"]
-        out = 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.float32(np.pi)) * (x + 0.044715 * x**3)))
+        out = operands["x"] / (1 + np.exp(-operands["x"]))
     elif kind == "conv":
-        out = conv(**wide)
+        out = conv(**operands)
     elif kind == "scaled_dot_product_attention":
-        query, mask = wide["query"], wide.get("attn_mask")
-        scores = query @ np.swapaxes(wide["key"], -1, -2) / np.sqrt(np.float32(query.shape[-1]))
+        query, mask = operands["query"], operands.get("attn_mask")
+        scores = query @ np.swapaxes(operands["key"], -1, -2) / np.sqrt(np.float32(query.shape[-1]))
         if mask is not None:
             scores = np.where(mask, scores, -np.inf) if mask.dtype == bool else scores + mask
-        out = softmax(scores) @ wide["value"]
+        out = softmax(scores) @ operands["value"]
     elif kind == "slice_update":
         out = operands["x"].copy()
         place = tuple(slice(int(b), int(e)) for b, e in zip(operands["begin"], operands["end"]))
         out[place] = operands["update"]
     else:
         return None
-    return out.astype(next(v.dtype for k, v in operands.items() if k in ("x", "query")))
+    return out
 
 
-def run(program, name, inputs, states):
-    """The outputs of function `name`; `states` is changed as it changes them."""
+def wide(value):
+    """In single precision, if it is in half precision."""
+    return value.astype(np.float32) if getattr(value, "dtype", None) == np.float16 else value
+
+
+def leaving(function):
+    """The values that leave a function or go into a state, and those that they are moved from."""
+    found = set(function.outputs)
+    for op in reversed(function.operations):
+        if op.op_type == "coreml_update_state" or op.op_type in MOVES and found.intersection(op.outputs):
+            for var in op.inputs.values():
+                found.update(var if isinstance(var, (list, tuple)) else [var])
+    return found
+
+
+def run(program, name, inputs, states, half=True):
+    """The outputs of function `name`; `states` is changed as it changes them. With `half`, every result of type fp16
+    is rounded, once; without it only those that leave the function or go into a state, where they are made."""
     function, known = program.functions[name], {}
+    halves = None if half else leaving(function)
     for key, var in function.inputs.items():
-        known[var] = ("state", key) if types.is_state(var.sym_type) else inputs[key]
-    value = lambda var: known[var] if var in known else var.val
+        known[var] = ("state", key) if types.is_state(var.sym_type) else wide(inputs[key])
+    value = lambda var: known[var] if var in known else wide(var.val)
+
+    def rounded(var, found):
+        kind = var.sym_type.get_primitive() if types.is_tensor(var.sym_type) else var.sym_type
+        return np.asarray(found, np.float16 if kind == types.fp16 else None)
 
     def step(op):
         out, kind = op.outputs[0], op.op_type
         if kind == "const":
-            known[out] = out.val
+            known[out] = wide(out.val)
         elif kind == "constexpr_lut_to_dense" and op.lut.val is None:
-            known[out] = lut_to_dense(op.indices.val, known[op.lut], None)
+            # A table that is itself made of another: the tools look for its values in the file alone.
+            known[out] = wide(lut_to_dense(op.indices.val, known[op.lut].astype(np.float16), None))
         elif kind.startswith("constexpr_"):
-            known[out] = op.materialized_val_inference()
+            known[out] = wide(op.materialized_val_inference())
         elif kind == "read_state":
-            known[out] = states[known[op.input][1]].copy()
+            known[out] = wide(states[known[op.input][1]])
         elif kind == "coreml_update_state":
-            states[known[op.state][1]] = np.array(value(op.value))
-            known[out] = states[known[op.state][1]].copy()
+            state = states[known[op.state][1]] = rounded(out, value(op.value))
+            known[out] = wide(state)
         else:
             operands = {
                 key: [value(v) for v in var] if isinstance(var, (list, tuple)) else value(var)
                 for key, var in op.inputs.items() if var is not None and not key.startswith("_")
             }
-            found = by_numpy(kind, operands)
-            if found is not None:
-                known[out] = found
-                return
-            result = getattr(mb, kind)(**operands)
-            for var, made in zip(op.outputs, result if isinstance(result, (list, tuple)) else [result]):
-                assert made.val is not None, f"no value of {kind} {op.name}"
-                known[var] = np.asarray(made.val)
+            results = by_numpy(kind, operands)
+            if results is None:
+                made = getattr(mb, kind)(**operands)
+                results = [var.val for var in (made if isinstance(made, (list, tuple)) else [made])]
+                assert all(result is not None for result in results), f"no value of {kind} {op.name}"
+            else:
+                results = [results]
+            for var, found in zip(op.outputs, results):
+                known[var] = wide(rounded(var, found) if half or var in halves else np.asarray(found))
 
     with Function({"x": mb.placeholder(shape=(1,), dtype=types.fp16)}, opset_version=function.opset_version):
         for op in function.operations:
             step(op)
-    return {var.name: np.asarray(value(var)) for var in function.outputs}
+    return {var.name: rounded(var, value(var)) for var in function.outputs}

@@ -1,7 +1,7 @@
 //! `baton compile X.mlpackage`: packages rewritten by passes.
 
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use baton_coreml::Package;
 use baton_coreml::passes::{Change, Draft, Options, PASSES, Pass, pass};
@@ -95,7 +95,8 @@ pub fn list() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Rewrites a package into the folder `output`, with no more than `chunk_bytes` of weights in a package.
+/// Rewrites a package into the folder `output`, with no more than `chunk_bytes` of weights in a package. Returns
+/// what was written.
 ///
 /// # Errors
 /// If it cannot be read, a pass fails, or the folder cannot be written.
@@ -104,7 +105,7 @@ pub fn execute(
     output: &Path,
     args: &Args,
     chunk_bytes: Option<u64>,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Vec<(PathBuf, Package)>> {
     let passes = args.chosen()?;
     let path = Path::new(package);
     let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
@@ -132,11 +133,15 @@ pub fn execute(
         }
         Ok(())
     })?;
-    for draft in &drafts {
-        writeln!(out, "{}", output.join(name(draft)).display())?;
-    }
+    let written = drafts.iter().map(|draft| {
+        let path = output.join(name(draft));
+        writeln!(out, "{}", path.display())?;
+        let package = Package::open(&path)?;
+        Ok((path, package))
+    });
+    let written = written.collect::<anyhow::Result<_>>()?;
     out.flush()?;
-    Ok(())
+    Ok(written)
 }
 
 /// Says what a pass changed, and what it left and why.

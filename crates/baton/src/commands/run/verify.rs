@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use baton_engine::{
-    Compiled, LoadOptions, ModelText, RelayOptions, compare_handoff, compile_model,
+    Choice, Compiled, LoadOptions, ModelText, RelayOptions, compare_handoff, compile_model,
 };
 use baton_models::Model;
 
@@ -62,6 +62,14 @@ pub fn compare(path: &Path, options: LoadOptions, prompt: &str) -> anyhow::Resul
     )?;
     writeln!(out, "KL divergence: {:.2e} nats, at most {:.2e}", result.mean_kl, result.max_kl)?;
     writeln!(out, "logits differ by at most {:.3}", result.max_difference)?;
+    if let Some(Choice { row, margin, found }) = result.closest {
+        writeln!(
+            out,
+            "closest choice: token {} of the answer, whose two likeliest logits are {margin:.4} apart, and \
+             {found:.4} behind the hand-off",
+            row + 1
+        )?;
+    }
     out.flush()?;
     Ok(())
 }
