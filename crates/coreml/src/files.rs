@@ -1,6 +1,6 @@
-//! The files below a folder.
+//! Files that others made: one of them, and all below a folder.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -10,6 +10,22 @@ use crate::{Error, Result};
 const DEEPEST: usize = 16;
 /// Files and folders that are looked at at most: circles may branch.
 const MOST: usize = 1 << 16;
+
+/// A file, which must be a regular one, and its length: pipes and devices have none, may have no end, or
+/// let nobody open them until somebody writes.
+///
+/// # Errors
+/// If it is none, or cannot be opened.
+pub(crate) fn open(path: &Path) -> Result<(File, u64)> {
+    let is_file = |about: &fs::Metadata| match about.is_file() {
+        true => Ok(about.len()),
+        false => Err(Error::malformed(format!("{} is no file", path.display()))),
+    };
+    is_file(&fs::metadata(path).map_err(Error::io(path))?)?;
+    let file = File::open(path).map_err(Error::io(path))?;
+    let len = is_file(&file.metadata().map_err(Error::io(path))?)?;
+    Ok((file, len))
+}
 
 /// The files below a folder, by their names. Links are followed, as they are by whoever opens such a file.
 ///

@@ -9,9 +9,9 @@ use baton_coreml::runtime::CompiledCache;
 use baton_cpu::PackedCache;
 use baton_graph::{ExecError, Executor, Graph, KvType, Limits};
 use baton_models::{BuildOptions, Model, ModelConfig};
-use baton_weights::Weights;
+use baton_weights::{Weights, available_memory};
 
-use crate::memory::{MemoryPlan, available_memory};
+use crate::memory::MemoryPlan;
 use crate::model_text::ModelText;
 use crate::speculation::MOST_GUESSES;
 use crate::units::Holding;
