@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::{CompiledCache, ComputeUnits, Overrides, Runtime, policy};
+use crate::files::Hashes;
 use crate::report::{Placement, Report};
 use crate::{Package, Result};
 
@@ -70,13 +71,18 @@ impl Device {
         &self.cache
     }
 
-    /// Compiles packages as far as that is not done yet, and returns what runs them.
+    /// Compiles packages as far as that is not done yet, and returns what runs them. Files whose hashes are
+    /// known are not read for them again.
     ///
     /// # Errors
     /// If one cannot be compiled, kept or loaded.
-    pub fn open(&self, packages: &[(&Path, &Package)]) -> Result<Box<dyn Runtime>> {
+    pub fn open(
+        &self,
+        packages: &[(&Path, &Package)],
+        hashes: &Hashes,
+    ) -> Result<Box<dyn Runtime>> {
         let compiled = |(path, package): &(&Path, &Package)| {
-            let path = self.compiled(path)?;
+            let path = self.compiled(path, hashes)?;
             Ok(Compiled { path, functions: setups(package, &self.overrides) })
         };
         let compiled = packages.iter().map(compiled).collect::<Result<_>>()?;
@@ -92,7 +98,7 @@ impl Device {
         path: &Path,
         package: &Package,
     ) -> Result<BTreeMap<String, Vec<Placement>>> {
-        let compiled = self.compiled(path)?;
+        let compiled = self.compiled(path, &Hashes::new())?;
         let setups = setups(package, &self.overrides).into_iter();
         let placed = setups.map(|(name, setup)| {
             let placement = self.platform.placement(&compiled, &setup)?;
@@ -101,9 +107,9 @@ impl Device {
         placed.collect()
     }
 
-    fn compiled(&self, package: &Path) -> Result<PathBuf> {
+    fn compiled(&self, package: &Path, hashes: &Hashes) -> Result<PathBuf> {
         let compile = |package: &Path| self.platform.compile(package);
-        self.cache.compiled(package, &self.platform.system(), compile)
+        self.cache.compiled(package, &self.platform.system(), hashes, compile)
     }
 }
 
