@@ -40,7 +40,7 @@ use output::Printer;
 use passes::Passes;
 use plan::{Plan, Setting};
 use record::Record;
-use subject::{LoadTimes, Subject};
+use subject::{LoadTimes, Loaded, Subject};
 
 /// Measures every test of `plan` on every one of its settings.
 ///
@@ -60,10 +60,11 @@ pub fn run(
         machine::reset_peak_memory();
         // The files can be made cold once; after that they would only be read again for nothing.
         let loaded = subject.load(setting, plan.context(), std::mem::take(&mut cold))?;
-        let mut executor = loaded.executor;
+        let Loaded { mut executor, unit, times } = loaded;
         for test in &plan.tests {
-            let measured = Measured { subject, machine: &machine, meter: &meter, setting, roof };
-            let record = measured.test(plan, test, &mut *executor, &loaded.times)?;
+            let measured =
+                Measured { subject, machine: &machine, unit, meter: &meter, setting, roof };
+            let record = measured.test(plan, test, &mut *executor, &times)?;
             printer.row(&record)?;
         }
     }
@@ -74,6 +75,7 @@ pub fn run(
 struct Measured<'a> {
     subject: &'a Subject,
     machine: &'a Machine,
+    unit: &'static str,
     meter: &'a Meter,
     setting: &'a Setting,
     roof: Option<Roof>,
@@ -102,6 +104,7 @@ impl Measured<'_> {
         }
         Ok(Record::new(record::Facts {
             machine: self.machine,
+            unit: self.unit,
             subject: self.subject.facts(),
             setting: self.setting,
             test,

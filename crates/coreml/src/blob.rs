@@ -25,7 +25,7 @@ use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
 use crate::mil::{BlobRef, DataType, TensorType, Value};
-use crate::{Error, Result};
+use crate::{Error, Result, files};
 
 /// How programs name the one weight file of a package.
 pub const WEIGHT_FILE: &str = "@model_path/weights/weight.bin";
@@ -213,8 +213,7 @@ impl Blobs {
     /// # Errors
     /// If it cannot be read or is no weight file.
     pub fn open(path: &Path) -> Result<Blobs> {
-        let file = File::open(path).map_err(Error::io(path))?;
-        let len = file.metadata().map_err(Error::io(path))?.len();
+        let (file, len) = files::open(path)?;
         Blobs { source: Source::File(path.to_owned(), Mutex::new(file)), len }.checked()
     }
 
@@ -324,7 +323,11 @@ impl Blobs {
         match &self.source {
             Source::Memory(bytes) => Ok(bytes.slice(at as usize..end as usize)),
             Source::File(path, file) => {
-                let mut bytes = vec![0; len as usize];
+                let mut bytes = Vec::new();
+                // A file with holes may say to have more bytes than the machine has memory.
+                let reserved = bytes.try_reserve_exact(len as usize);
+                reserved.map_err(|_| Error::io(path)(std::io::ErrorKind::OutOfMemory.into()))?;
+                bytes.resize(len as usize, 0);
                 let mut file = file.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                 file.seek(SeekFrom::Start(at)).map_err(Error::io(path))?;
                 file.read_exact(&mut bytes).map_err(Error::io(path))?;

@@ -28,6 +28,7 @@ use self::mirrors::{Mirror, SequenceStates};
 use self::pages::Pages;
 use self::roles::Roles;
 use self::shapes::{Form, bounded, check_head};
+use crate::files::Hashes;
 use crate::host::Host;
 use crate::interpret::{Extreme, Interpreter, Tensor};
 use crate::lower::{DECODE, HEAD, HIDDEN_STATE, POSITION};
@@ -85,7 +86,8 @@ impl PackageExecutor {
         PackageExecutor::with_runtime(graph, weights, &packages, runtime, limits)
     }
 
-    /// As [`PackageExecutor::new`], with packages at their paths that a device runs.
+    /// As [`PackageExecutor::new`], with packages at their paths that a device runs, and what is known of
+    /// their files.
     ///
     /// # Errors
     /// As [`PackageExecutor::new`], and as [`Device::open`].
@@ -94,10 +96,11 @@ impl PackageExecutor {
         graph: &Graph,
         weights: &Weights,
         packages: &[(PathBuf, Package)],
+        hashes: &Hashes,
         limits: Limits,
     ) -> Result<PackageExecutor> {
         let opened: Vec<_> = packages.iter().map(|(path, package)| (&**path, package)).collect();
-        let runtime = device.open(&opened)?;
+        let runtime = device.open(&opened, hashes)?;
         let packages: Vec<&Package> = packages.iter().map(|(_, package)| package).collect();
         PackageExecutor::with_runtime(graph, weights, &packages, runtime, limits)
     }

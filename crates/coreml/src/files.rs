@@ -1,15 +1,61 @@
-//! The files below a folder.
+//! Files that others made: one of them, and all below a folder.
 
-use std::fs;
-use std::io;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use baton_graph::hex;
+use sha2::{Digest, Sha256};
+
 use crate::{Error, Result};
+
+/// SHA-256 in hexadecimal digits of files that were looked at already, by their paths.
+pub type Hashes = BTreeMap<PathBuf, String>;
+
+/// Bytes that are hashed at once.
+const AT_ONCE: usize = 1 << 20;
 
 /// How deep folders lie in each other at most: links may lead in a circle.
 const DEEPEST: usize = 16;
 /// Files and folders that are looked at at most: circles may branch.
 const MOST: usize = 1 << 16;
+
+/// A file, which must be a regular one, and its length: pipes and devices have none, may have no end, or
+/// let nobody open them until somebody writes.
+///
+/// # Errors
+/// If it is none, or cannot be opened.
+pub(crate) fn open(path: &Path) -> Result<(File, u64)> {
+    let is_file = |about: &fs::Metadata| match about.is_file() {
+        true => Ok(about.len()),
+        false => Err(Error::malformed(format!("{} is no file", path.display()))),
+    };
+    is_file(&fs::metadata(path).map_err(Error::io(path))?)?;
+    let file = File::open(path).map_err(Error::io(path))?;
+    let len = is_file(&file.metadata().map_err(Error::io(path))?)?;
+    Ok((file, len))
+}
+
+/// SHA-256 in hexadecimal digits of an open file of that length, of which no more is read.
+///
+/// # Errors
+/// If it cannot be read, or has become shorter.
+pub(crate) fn hash(path: &Path, file: File, len: u64) -> Result<String> {
+    let (mut file, mut hash) = (file.take(len), Sha256::new());
+    let mut part = vec![0; AT_ONCE.min(usize::try_from(len).unwrap_or(AT_ONCE))];
+    let mut left = len;
+    while left > 0 {
+        match file.read(&mut part).map_err(Error::io(path))? {
+            0 => return Err(Error::io(path)(io::ErrorKind::UnexpectedEof.into())),
+            n => {
+                hash.update(&part[..n]);
+                left -= n as u64;
+            }
+        }
+    }
+    Ok(hex(&hash.finalize()))
+}
 
 /// The files below a folder, by their names. Links are followed, as they are by whoever opens such a file.
 ///

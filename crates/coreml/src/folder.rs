@@ -7,25 +7,24 @@
 mod install;
 mod read;
 
-use std::collections::BTreeMap;
-use std::fs::File;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use baton_cpu::Pool;
-use baton_graph::{ExecError, Executor, Graph, Limits, Unit, hex};
+use baton_graph::{ExecError, Executor, Graph, Limits, Op, Unit, hex};
 use baton_weights::Weights;
 use rayon::prelude::*;
 use serde_json::{Map, Value, json};
-use sha2::{Digest, Sha256};
 
 use crate::executor::PackageExecutor;
+use crate::files::{self, Hashes};
 use crate::interpret::{Interpreter, Precision};
 use crate::package::{Package, inside};
 use crate::runtime::Device;
 use crate::unit::NAME;
-use crate::{Error, Result, files};
+use crate::{Error, Result};
 
 pub use self::install::Installing;
 
@@ -37,10 +36,12 @@ pub const FOLDER_FORMAT: u64 = 3;
 /// The layout of packages that are run here, which is meant where none is named.
 const LAYOUT: &str = "baton";
 
-/// A description is some hundred bytes for each tensor of the model.
-const MAX_DESCRIPTION: u64 = 64 << 20;
-/// Bytes that are hashed at once.
-const AT_ONCE: usize = 1 << 20;
+/// A description is some hundred bytes for each matrix, feature and file: less than 200 KiB for models of a
+/// hundred layers in ten packages.
+const MAX_DESCRIPTION: u64 = 4 << 20;
+/// Packages of the head at most. No head is so many times larger than a layer, and chunks have the size of one
+/// at least.
+const MOST_HEADS: usize = 128;
 
 /// A folder of packages whose description was read.
 #[derive(Clone, Debug)]
@@ -61,18 +62,16 @@ impl Folder {
     pub fn open(path: &Path) -> Result<Folder> {
         let file = path.join(FOLDER_FILE);
         let problem = |problem: String| Error::Folder { path: file.clone(), problem };
-        if !path.is_dir() || !file.is_file() {
+        if !file.is_file() {
             let text = "is not there; `baton compile` writes such a folder";
             return Err(problem(text.to_owned()));
         }
-        let mut bytes = Vec::new();
-        let opened = File::open(&file);
-        opened
-            .and_then(|f| f.take(MAX_DESCRIPTION + 1).read_to_end(&mut bytes))
-            .map_err(Error::io(&file))?;
-        if bytes.len() as u64 > MAX_DESCRIPTION {
+        let (opened, len) = files::open(&file)?;
+        if len > MAX_DESCRIPTION {
             return Err(problem(format!("has more than {MAX_DESCRIPTION} bytes")));
         }
+        let mut bytes = Vec::new();
+        opened.take(len).read_to_end(&mut bytes).map_err(Error::io(&file))?;
         let value: Value = serde_json::from_slice(&bytes).map_err(|e| problem(e.to_string()))?;
         Folder::parse(path, &value).map_err(problem)
     }
@@ -92,10 +91,15 @@ impl Folder {
             ));
         }
         let context = value["context"].as_u64().and_then(|n| usize::try_from(n).ok());
-        let mut packages = Vec::new();
+        let (mut packages, mut seen) = (Vec::new(), BTreeSet::new());
         for entry in value["packages"].as_array().ok_or("lists no packages")? {
             let file = entry["file"].as_str().ok_or("has a package without a file")?;
-            inside(file).ok_or_else(|| format!("package {file:?} lies outside of the folder"))?;
+            let name = inside(file);
+            let name =
+                name.ok_or_else(|| format!("package {file:?} lies outside of the folder"))?;
+            if !seen.insert(name) {
+                return Err(format!("lists package {file:?} twice"));
+            }
             packages.push(file.to_owned());
         }
         let mut files = BTreeMap::new();
@@ -131,21 +135,37 @@ impl Folder {
     /// # Errors
     /// If a file is missing, damaged, or not the one that was written, or one that is read is not listed.
     pub fn packages(&self) -> Result<Vec<Package>> {
+        self.checked_packages().map(|(packages, _)| packages)
+    }
+
+    /// As [`Folder::packages`], with the hashes of all files.
+    fn checked_packages(&self) -> Result<(Vec<Package>, Hashes)> {
         self.check_listed()?;
-        let files: Vec<_> = self.files.iter().collect();
-        files.into_par_iter().try_for_each(|(name, (bytes, hash))| {
+        let other = |path: &Path| Error::Folder {
+            path: path.to_owned(),
+            problem:
+                "is not the file that was compiled: its length or its hash is another; compile the \
+                      model again"
+                    .to_owned(),
+        };
+        // Lengths are compared first: no file is read that is longer than it should be.
+        let opened = self.files.iter().map(|(name, (bytes, hash))| {
             let path = self.path.join(name);
-            let found = digest(&path)?;
-            match found == (*bytes, hash.clone()) {
-                true => Ok(()),
-                false => {
-                    let problem = "is not the file that was compiled: its length or its hash is \
-                                   another; compile the model again";
-                    Err(Error::Folder { path, problem: problem.to_owned() })
-                }
+            match files::open(&path)?.1 == *bytes {
+                true => Ok((path, *bytes, hash)),
+                false => Err(other(&path)),
             }
-        })?;
-        self.paths().map(|path| Package::open(&path)).collect()
+        });
+        let opened = opened.collect::<Result<Vec<_>>>()?;
+        let hashes = opened.into_par_iter().map(|(path, bytes, hash)| {
+            match files::hash(&path, files::open(&path)?.0, bytes)? == *hash {
+                true => Ok((path, hash.clone())),
+                false => Err(other(&path)),
+            }
+        });
+        let hashes = hashes.collect::<Result<Hashes>>()?;
+        let packages = self.paths().map(|path| Package::open(&path)).collect::<Result<_>>()?;
+        Ok((packages, hashes))
     }
 
     /// That every file that is read is listed.
@@ -170,6 +190,13 @@ impl Folder {
 
     /// That its packages were made of a graph.
     fn check(&self, graph: &Graph, limits: &Limits) -> Result<()> {
+        let layers =
+            graph.nodes().iter().filter(|node| matches!(node.op, Op::Attention(_))).count();
+        if self.packages.len() > layers.max(1) + MOST_HEADS {
+            let n = self.packages.len();
+            let problem = format!("lists {n} packages for a model of {layers} layers");
+            return Err(Error::Folder { path: self.path.join(FOLDER_FILE), problem });
+        }
         if hex(graph.fingerprint()) == self.fingerprint {
             return Ok(());
         }
@@ -188,28 +215,14 @@ impl Folder {
 /// If a file cannot be read.
 pub fn describe_files(folder: &Path) -> Result<Value> {
     let described = files::below(folder)?.into_par_iter().map(|path| {
-        let (bytes, hash) = digest(&path)?;
+        let (file, bytes) = files::open(&path)?;
+        let hash = files::hash(&path, file, bytes)?;
         let name = path.strip_prefix(folder).expect("it was found there");
         let name: Vec<_> = name.iter().map(|part| part.to_string_lossy()).collect();
         Ok((name.join("/"), json!({ "bytes": bytes, "sha256": hash })))
     });
     let described = described.collect::<Result<Vec<_>>>()?;
     Ok(Value::Object(described.into_iter().collect::<Map<_, _>>()))
-}
-
-/// Length and hash of a file.
-fn digest(path: &Path) -> Result<(u64, String)> {
-    let mut file = File::open(path).map_err(Error::io(path))?;
-    let (mut hash, mut bytes, mut part) = (Sha256::new(), 0, vec![0; AT_ONCE]);
-    loop {
-        match file.read(&mut part).map_err(Error::io(path))? {
-            0 => return Ok((bytes, hex(&hash.finalize()))),
-            n => {
-                hash.update(&part[..n]);
-                bytes += n as u64;
-            }
-        }
-    }
 }
 
 /// The unit that runs the packages of a folder instead of making some.
@@ -246,10 +259,10 @@ impl Unit for FolderUnit {
         graph.check_limits(&limits)?;
         let folder = Folder::open(&self.folder)?;
         folder.check(graph, &limits)?;
-        let packages = folder.packages()?;
+        let (packages, hashes) = folder.checked_packages()?;
         if let Some(device) = &self.device {
             let packages: Vec<_> = folder.paths().zip(packages).collect();
-            let executor = PackageExecutor::on(device, graph, weights, &packages, limits)?;
+            let executor = PackageExecutor::on(device, graph, weights, &packages, &hashes, limits)?;
             return Ok(Box::new(executor));
         }
         let interpreted = packages.iter().map(|package| {

@@ -4,7 +4,7 @@
 //! tensor, call     tensors while a function runs; an operation with its operands
 //! constants        weights, read when they are wanted
 //! expand           quantized weights as numbers
-//! plan             functions with their names resolved
+//! plan, room       functions with their names resolved, and the memory that they take
 //! evaluate         a single operation of constants
 //! elementwise, reduce, products, moves   the operations
 //! scan             which results leave half precision
@@ -23,6 +23,7 @@ mod moves;
 mod plan;
 mod products;
 mod reduce;
+mod room;
 mod scan;
 mod tensor;
 
@@ -34,6 +35,7 @@ use baton_cpu::Pool;
 use self::call::{Call, Input};
 use self::constants::{Constant, Constants};
 pub(crate) use self::evaluate::evaluate;
+use self::room::Needs;
 pub use self::scan::Extreme;
 use self::scan::Scan;
 pub use self::tensor::{Tensor, Values};
@@ -60,6 +62,8 @@ pub struct Interpreter {
     /// Whether weights are kept from one operation to the next that uses them.
     keeps: bool,
     scan: Option<Scan>,
+    /// Bytes that there are for what functions compute.
+    room: u64,
 }
 
 /// The states of a function and what they hold, for one user of it.
@@ -98,6 +102,7 @@ struct Plan {
     outputs: Vec<(String, Source)>,
     /// Number of places.
     slots: usize,
+    needs: Needs,
 }
 
 /// An operation whose names are resolved.
@@ -111,7 +116,8 @@ struct Step {
     /// Whether a state's tensor can be taken out, since it is written before it is read again.
     moves_state: bool,
     types: Vec<TensorType>,
-    results: Vec<usize>,
+    /// The place of each result; none if nobody reads it.
+    results: Vec<Option<usize>>,
     /// Places that nobody reads any more once the operands are at hand.
     dropped: Vec<usize>,
     /// Whether results are rounded: never, if it only moves what is rounded already.
@@ -134,10 +140,12 @@ enum Source {
 
 impl Interpreter {
     /// Prepares all functions of a package. Weights are read, and quantized ones expanded, when they are
-    /// first used, once for all functions.
+    /// first used, once for all functions. Operations whose results nobody reads are left out.
+    ///
+    /// A function that takes more memory than the system can give now is an error when it is to run.
     ///
     /// # Errors
-    /// If an operation is not known.
+    /// If a weight is missing, or quantized in a way that is not known.
     pub fn new(package: &Package, precision: Precision, pool: Arc<Pool>) -> Result<Interpreter> {
         let mut constants = Constants::new(package);
         let functions = package.model.program.functions.iter();
@@ -145,13 +153,19 @@ impl Interpreter {
             Ok((name.clone(), Plan::new(function, &mut constants)?))
         };
         let functions = functions.map(plan).collect::<Result<_>>()?;
-        Ok(Interpreter { functions, precision, pool, keeps: true, scan: None })
+        let room = room::available();
+        Ok(Interpreter { functions, precision, pool, keeps: true, scan: None, room })
     }
 
     /// Reads weights anew for each use instead of keeping them: no more memory is needed than for the
     /// largest of them, and for what operations compute.
     pub fn streaming(self) -> Interpreter {
         Interpreter { keeps: false, ..self }
+    }
+
+    /// Lets calls of a function take so many bytes, in the place of what the system can give.
+    pub fn within(self, room: u64) -> Interpreter {
+        Interpreter { room, ..self }
     }
 
     /// Takes note of how large results get: see [`Interpreter::extremes`].
@@ -174,9 +188,11 @@ impl Interpreter {
     /// The states of a function, filled with zeros.
     ///
     /// # Errors
-    /// If there is no such function.
+    /// If there is no such function, or no memory for its states.
     pub fn states(&self, function: &str) -> Result<States> {
         let plan = self.plan(function)?;
+        let bytes = plan.states.iter().map(|(_, ty)| room::bytes(ty));
+        room::check(function, bytes.fold(0, u64::saturating_add), self.room)?;
         let zeros = |(name, ty): &(String, TensorType)| Some((name.clone(), Tensor::zeros(ty)?));
         Ok(States { held: plan.states.iter().filter_map(zeros).collect() })
     }
@@ -184,8 +200,8 @@ impl Interpreter {
     /// Runs a function. Inputs that are floating-point numbers are rounded to their type.
     ///
     /// # Errors
-    /// If there is no such function, an input is missing, unknown or of another type, or an operation
-    /// cannot be computed.
+    /// If there is no such function, an input is missing, unknown or of another type, an operation
+    /// cannot be computed, or there is not the memory for it.
     pub fn run(
         &self,
         function: &str,
@@ -239,6 +255,7 @@ impl Interpreter {
             let (function, op) = (function.to_owned(), op.to_owned());
             Error::Run { function, op, problem }
         };
+        room::check(function, plan.needs.total(calls.len(), self.keeps), self.room)?;
         let mut places = Vec::new();
         for (inputs, states) in calls.iter() {
             let slots = plan.begin(inputs, states).map_err(|(op, problem)| error(&op, problem))?;
@@ -250,7 +267,7 @@ impl Interpreter {
                 let results =
                     results.map_err(|text| error(&format!("{} {}", step.kind, step.name), text))?;
                 let results = results.into_iter().zip(&step.types).zip(&step.results);
-                for ((mut tensor, ty), &slot) in results {
+                for ((mut tensor, ty), slot) in results {
                     observe(&step.kind, &step.name, &tensor);
                     let half = ty.dtype == DataType::Float16;
                     if let Some(scan) = self.scan.as_ref().filter(|_| half) {
@@ -264,7 +281,9 @@ impl Interpreter {
                     if rounds && half {
                         tensor.round_to_f16();
                     }
-                    slots[slot] = Some(tensor);
+                    if let Some(slot) = *slot {
+                        slots[slot] = Some(tensor);
+                    }
                 }
             }
             if !self.keeps {

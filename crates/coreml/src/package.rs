@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use crate::blob::{BlobWriter, Blobs, WEIGHT_FILE};
 use crate::mil::{BlobRef, TensorType};
 use crate::model::Model;
-use crate::{Error, Problem, Result};
+use crate::{Error, Problem, Result, files};
 
 const MANIFEST: &str = "Manifest.json";
 const DATA: &str = "Data";
@@ -142,13 +142,11 @@ fn root_model(folder: &Path) -> Result<PathBuf> {
 }
 
 fn read(path: &Path, limit: u64) -> Result<Vec<u8>> {
-    // Pipes and devices have no length, and may have no end.
-    let about = fs::metadata(path).map_err(Error::io(path))?;
-    if !about.is_file() || about.len() > limit {
-        let what = if about.is_file() { "is too long" } else { "is no file" };
-        return Err(Error::malformed(format!("{} {what}", path.display())));
+    let (file, len) = files::open(path)?;
+    if len > limit {
+        return Err(Error::malformed(format!("{} is too long", path.display())));
     }
-    let (mut bytes, file) = (Vec::new(), File::open(path).map_err(Error::io(path))?);
+    let mut bytes = Vec::new();
     file.take(limit).read_to_end(&mut bytes).map_err(Error::io(path))?;
     Ok(bytes)
 }

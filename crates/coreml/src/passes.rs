@@ -14,7 +14,7 @@ mod attention;
 mod chunks;
 mod convolutions;
 
-mod dead_code;
+pub(crate) mod dead_code;
 mod duplicates;
 mod embed;
 mod folding;

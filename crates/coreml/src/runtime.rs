@@ -30,6 +30,7 @@ pub use self::layout::{Layout, picture};
 pub use self::policy::{ComputeUnits, OVERRIDES, Overrides, with_fallback};
 pub use self::slots::Slots;
 use crate::Result;
+pub use crate::files::Hashes;
 use crate::interpret::{Extreme, Tensor};
 use crate::mil::TensorType;
 

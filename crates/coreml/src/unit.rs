@@ -10,6 +10,7 @@ use crate::Error;
 use crate::blob::{Blobs, in_memory};
 use crate::calibrate::{calibrate, sample};
 use crate::executor::PackageExecutor;
+use crate::files::Hashes;
 use crate::interpret::{Interpreter, Precision};
 use crate::lower::{Chunks, Lowering, MilLowering, Ranges};
 use crate::package::{LARGEST, Package, PackageWriter};
@@ -148,7 +149,7 @@ impl CoreMl {
             let package = Package::open(&path)?;
             packages.push((path, package));
         }
-        Ok(PackageExecutor::on(device, graph, weights, &packages, limits)?)
+        Ok(PackageExecutor::on(device, graph, weights, &packages, &Hashes::new(), limits)?)
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use baton_coreml::lower::{Chunks, Lowering, MilLowering};
-use baton_coreml::runtime::{Device, Preparing};
+use baton_coreml::runtime::{Device, Hashes, Platform, Preparing};
 use baton_coreml::{
     FOLDER_FILE, FOLDER_FORMAT, Folder, FolderUnit, Installing, PackageWriter, describe_files,
 };
@@ -90,9 +90,14 @@ fn a_folder_runs_by_core_ml_where_that_is() {
     let folder = write(&graph, &weights, LIMITS.context, Chunks::Count(2)).unwrap();
     let room = tempfile::tempdir().unwrap();
     let (machine, device) = fake(room.path());
+    let cache = device.cache().clone();
     let unit = FolderUnit::new(folder.path(), pool()).on(device);
     let mut executor = unit.compile(&graph, &weights, LIMITS).unwrap();
     assert_eq!(machine.loaded.lock().unwrap().len(), 3, "two chunks and the head");
+    // By the hashes of its description it has the place that it has by what its files hold.
+    let package = folder.path().join("0.mlpackage");
+    let again = |_: &Path| -> baton_coreml::Result<std::path::PathBuf> { panic!("it is there") };
+    cache.compiled(&package, &machine.system(), &Hashes::new(), again).unwrap();
     let expected = reference::logits(&graph, &weights, &tokens).unwrap();
     let batch = Batch::one(SeqId(0), tokens, Rows::All);
     F32.check("on a device", &executor.forward(&batch).unwrap().values, &expected.values);
@@ -187,6 +192,36 @@ fn files_that_are_missing_changed_or_cut_are_named() {
 }
 
 #[test]
+fn files_that_are_longer_than_listed_or_no_files_are_refused_unread() {
+    let graph = Tiny::default().graph().unwrap();
+    let weights = random_weights(&graph, 3);
+    let folder = write(&graph, &weights, LIMITS.context, Chunks::Whole).unwrap();
+    for path in files(folder.path()) {
+        let bytes = fs::read(&path).unwrap();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        // With a hole of a tebibyte, which nobody could read to its end.
+        let file = fs::File::options().write(true).open(&path).unwrap();
+        if file.set_len(1 << 40).is_ok() {
+            let error = outcome(&graph, &weights, folder.path()).expect_err(name);
+            assert!(error.contains(name), "{name}: {error}");
+        }
+        drop(file);
+        fs::remove_file(&path).unwrap();
+        #[cfg(unix)]
+        {
+            // A pipe that nobody writes into: who opens it waits.
+            let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
+            assert!(made.success());
+            let error = outcome(&graph, &weights, folder.path()).expect_err(name);
+            assert!(error.contains(name), "{name}: {error}");
+            fs::remove_file(&path).unwrap();
+        }
+        fs::write(&path, &bytes).unwrap();
+    }
+    outcome(&graph, &weights, folder.path()).unwrap();
+}
+
+#[test]
 fn files_that_are_read_must_be_listed_and_others_may_lie_there() {
     let graph = Tiny::default().graph().unwrap();
     let weights = random_weights(&graph, 3);
@@ -242,7 +277,7 @@ fn descriptions_that_make_no_sense_are_errors() {
         outcome(&graph, &weights, folder.path())
     };
     type Change<'a> = &'a dyn Fn(&mut Value);
-    let cases: [(&str, Change<'_>); 14] = [
+    let cases: [(&str, Change<'_>); 16] = [
         ("compile the model again", &|v| v["format"] = 2.into()),
         ("no format that is known", &|v| v["format"] = 4.into()),
         ("no format that is known", &|v| *v = json!([])),
@@ -253,6 +288,11 @@ fn descriptions_that_make_no_sense_are_errors() {
         ("lists no packages", &|v| v["packages"] = Value::Null),
         ("without a file", &|v| v["packages"][0] = json!({})),
         ("outside of the folder", &|v| v["packages"][0]["file"] = "../x.mlpackage".into()),
+        ("twice", &|v| v["packages"] = json!([v["packages"][0], v["packages"][0]])),
+        ("1000 packages for a model of", &|v| {
+            let package = |i: usize| json!({ "file": format!("{i}.mlpackage") });
+            v["packages"] = (0..1000).map(package).collect();
+        }),
         ("is listed", &|v| v["packages"][0]["file"] = "y.mlpackage".into()),
         ("lists no files", &|v| v["files"] = json!([1])),
         ("outside of the folder", &|v| v["files"]["/etc/passwd"] = json!({ "bytes": 1 })),

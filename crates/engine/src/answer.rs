@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use baton_graph::{Batch, Logits, Rows, SeqId, Span};
 
-use crate::memory::peak_memory;
+use crate::peak_memory;
 use crate::phases::PhaseClock;
 use crate::sequences::Sequences;
 use crate::session::Prompt;

@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use baton_graph::Roof;
 use baton_models::Model;
 
-use crate::{LoadOptions, PassWork, Profiles, RelayOptions, Result, Speeds, UnitKind};
+use crate::{Error, LoadOptions, PassWork, Profiles, RelayOptions, Result, Speeds, UnitKind};
 
 /// The request that plans are compared by: tokens of the prompt and of the answer.
 const TYPICAL: (usize, usize) = (1024, 256);
@@ -62,9 +62,17 @@ impl UnitChoice {
     /// # Errors
     /// If a unit is named that cannot be used, or the model's tensors cannot be listed.
     pub fn choose(&self, model: &Model, options: &LoadOptions) -> Result<Chosen> {
-        let mut units = UnitKind::available();
+        let packages = model.packages();
+        let mut units = match packages {
+            Some(_) => vec![UnitKind::CoreMl],
+            None => UnitKind::available(),
+        };
         for named in [self.prefill, self.decode].into_iter().flatten() {
             if !units.contains(&named) {
+                if let Some(folder) = packages {
+                    let folder = folder.to_owned();
+                    return Err(Error::PackagesAlone { folder, unit: named });
+                }
                 units.push(named);
             }
         }
@@ -76,6 +84,7 @@ impl UnitChoice {
             (Some(prefill), Some(decode), _) if prefill == decode => {
                 Some((prefill, "as asked for"))
             }
+            (_, _, &[one]) if packages.is_some() => Some((one, "the model is there as packages")),
             (_, _, &[one]) => Some((one, "the only unit of this machine")),
             _ if model.is_embedding() => {
                 let named = self.decode.or(self.prefill);

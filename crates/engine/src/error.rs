@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use baton_graph::{ExecError, GraphError};
 
+use crate::UnitKind;
 use crate::memory::MemoryPlan;
 
 /// The result of this crate's functions.
@@ -45,6 +46,18 @@ pub enum Error {
         name: String,
         /// Why not.
         problem: String,
+    },
+    /// A model that is there as packages was to run elsewhere.
+    #[error(
+        "{} holds packages alone, which the unit coreml runs and {unit} cannot; leave the unit out, or name \
+         the model that they were made of, and this folder as --packages",
+        folder.display()
+    )]
+    PackagesAlone {
+        /// The folder.
+        folder: PathBuf,
+        /// What was asked for.
+        unit: UnitKind,
     },
     /// The compute unit failed.
     #[error(transparent)]

@@ -9,9 +9,9 @@ use baton_coreml::runtime::CompiledCache;
 use baton_cpu::PackedCache;
 use baton_graph::{ExecError, Executor, Graph, KvType, Limits};
 use baton_models::{BuildOptions, Model, ModelConfig};
-use baton_weights::Weights;
+use baton_weights::{Weights, available_memory};
 
-use crate::memory::{MemoryPlan, available_memory};
+use crate::memory::MemoryPlan;
 use crate::model_text::ModelText;
 use crate::speculation::MOST_GUESSES;
 use crate::units::Holding;
@@ -100,35 +100,21 @@ impl Default for LoadOptions {
 impl LoadOptions {
     /// With the units decided, and the reasons.
     fn decided(&self, model: &Model) -> Result<(LoadOptions, Vec<String>)> {
-        if let Some(folder) = model.packages() {
-            return self.by_packages(folder);
-        }
-        let Some(choice) = &self.choice else { return Ok((self.clone(), Vec::new())) };
+        let choice = match (&self.choice, model.packages()) {
+            (Some(choice), _) => choice.clone(),
+            (None, None) => return Ok((self.clone(), Vec::new())),
+            // The unit that is meant where none is named cannot run packages.
+            (None, Some(_)) => UnitChoice {
+                prefill: self.prefill,
+                decode: Some(self.unit).filter(|unit| *unit != UnitKind::default()),
+                ..UnitChoice::default()
+            },
+        };
         let Chosen { prefill, decode, relay, why } = choice.choose(model, self)?;
         why.iter().for_each(|line| tracing::debug!("{line}"));
         let (unit, prefill, choice) = (decode, Some(prefill), None);
-        Ok((LoadOptions { unit, prefill, relay, choice, ..self.clone() }, why))
-    }
-
-    /// With the units of a model that is there as packages alone.
-    fn by_packages(&self, folder: &Path) -> Result<(LoadOptions, Vec<String>)> {
-        let named = match &self.choice {
-            Some(choice) => [choice.prefill, choice.decode],
-            None => [self.prefill, Some(self.unit).filter(|unit| *unit != UnitKind::default())],
-        };
-        let other = named.into_iter().flatten().find(|unit| *unit != UnitKind::CoreMl);
-        if let Some(unit) = other {
-            let problem = format!(
-                "{} holds packages alone, which the unit coreml runs; name the model that they were \
-                 made of, and this folder as --packages",
-                folder.display()
-            );
-            return Err(Error::NoUnit { name: unit.to_string(), problem });
-        }
-        let why = vec!["prompts and answers on coreml: the model is there as packages".to_owned()];
-        let (unit, prefill, choice) = (UnitKind::CoreMl, None, None);
-        let packages = Some(folder.to_owned());
-        Ok((LoadOptions { unit, prefill, choice, packages, ..self.clone() }, why))
+        let packages = model.packages().map(Path::to_owned).or_else(|| self.packages.clone());
+        Ok((LoadOptions { unit, prefill, relay, choice, packages, ..self.clone() }, why))
     }
 
     /// The unit of this machine for prompts, if it is another than that for answers.

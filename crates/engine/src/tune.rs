@@ -6,7 +6,7 @@ use baton_graph::{Batch, Executor, Rows, SeqId};
 use baton_models::Model;
 
 use crate::load::compile_model;
-use crate::{LoadOptions, Result, Speeds, UnitKind};
+use crate::{LoadOptions, Result, Speeds, UnitChoice, UnitKind};
 
 /// Prompts that are measured, as far as time and context allow.
 const LENGTHS: [usize; 6] = [16, 64, 128, 256, 512, 1024];
@@ -47,9 +47,11 @@ pub fn tune(
         let context = model.config().context_length.min(2 * LENGTHS[LENGTHS.len() - 1]);
         let longest = LENGTHS[LENGTHS.len() - 1].min(context);
         let one = LoadOptions {
-            unit,
-            choice: None,
-            prefill: None,
+            choice: Some(UnitChoice {
+                prefill: Some(unit),
+                decode: Some(unit),
+                ..UnitChoice::default()
+            }),
             remote: None,
             draft: None,
             context: Some(context),

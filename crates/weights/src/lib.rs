@@ -13,6 +13,7 @@ mod error;
 #[allow(unsafe_code)]
 mod freed;
 pub mod gguf;
+mod memory;
 #[allow(unsafe_code)]
 mod mmap;
 mod quantize;
@@ -25,6 +26,7 @@ pub use dtype::DType;
 pub use error::{Error, Result};
 pub use freed::give_back_freed;
 pub use gguf::{GgufFile, GgufWriter, Metadata, Value};
+pub use memory::{available_memory, peak_memory, process_memory};
 pub use mmap::Origin;
 pub use quantize::quantize_blocks;
 pub use safetensors::Checkpoint;

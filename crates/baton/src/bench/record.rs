@@ -125,6 +125,8 @@ pub struct Record {
 pub struct Facts<'a> {
     /// The machine.
     pub machine: &'a Machine,
+    /// The unit that computed.
+    pub unit: &'static str,
     /// The model.
     pub subject: &'a subject::Facts,
     /// The engine's setting.
@@ -179,7 +181,8 @@ impl Record {
             build_number: env!("BATON_COMMIT_NUMBER").parse().unwrap_or(0),
             cpu_info: machine.cpu.clone(),
             gpu_info: String::new(),
-            backends: "CPU".to_owned(),
+            // As other programs write it.
+            backends: if facts.unit == "cpu" { "CPU" } else { facts.unit }.to_owned(),
             model_filename: subject.filename.clone(),
             model_type: subject.kind.clone(),
             model_size: subject.bytes,

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use baton_engine::{LoadOptions, PackedCache, PassWork, compile_model};
+use baton_engine::{Compiled, CompiledCache, LoadOptions, PackedCache, PassWork, compile_model};
 use baton_graph::Executor;
 use baton_models::shape::{Need, Wanted};
 use baton_models::{Model, Source};
@@ -23,10 +23,19 @@ pub struct Subject {
 
 /// Where it comes from.
 enum Origin {
-    /// Files, which every loading opens anew, and where their packed weights are kept.
-    Files(PathBuf, Option<PackedCache>),
+    /// Files, which every loading opens anew, and where what is made of them is kept.
+    Files(PathBuf, Caches),
     /// Random weights in memory.
     Made(Box<Model>),
+}
+
+/// Where weights are kept in the order of the processor, and packages that Core ML has compiled.
+#[derive(Clone, Debug, Default)]
+pub struct Caches {
+    /// Of weights.
+    pub packed: Option<PackedCache>,
+    /// Of packages.
+    pub compiled: Option<CompiledCache>,
 }
 
 /// What results say of a model.
@@ -46,6 +55,8 @@ pub struct Facts {
 pub struct Loaded {
     /// It.
     pub executor: Box<dyn Executor>,
+    /// The unit that it runs on.
+    pub unit: &'static str,
     /// How long that took.
     pub times: LoadTimes,
 }
@@ -60,15 +71,15 @@ pub struct LoadTimes {
 }
 
 impl Subject {
-    /// The model at `path`, whose packed weights are kept in `packed`.
+    /// The model at `path`, with the folders for what is made of it.
     ///
     /// # Errors
     /// If it cannot be opened.
-    pub fn open(path: &Path, packed: Option<PackedCache>) -> anyhow::Result<Subject> {
+    pub fn open(path: &Path, caches: Caches) -> anyhow::Result<Subject> {
         let model = Model::open(path)?;
         let filename = path.display().to_string();
         Ok(Subject {
-            origin: Origin::Files(path.to_owned(), packed),
+            origin: Origin::Files(path.to_owned(), caches),
             facts: Facts::of(&model, filename),
             vocab: model.config().vocab,
             work: Work(PassWork::of(&model)?),
@@ -110,28 +121,35 @@ impl Subject {
     /// # Errors
     /// If it cannot be loaded.
     pub fn load(&self, setting: &Setting, context: usize, cold: bool) -> anyhow::Result<Loaded> {
-        let (path, packed) = match &self.origin {
+        let (path, caches) = match &self.origin {
             Origin::Made(model) => {
-                let (executor, warm) = timed(|| compile(model, setting, context, None))?;
+                let none = Caches::default();
+                let (compiled, warm) = timed(|| compile(model, setting, context, &none))?;
                 let cold = Err("the weights were made in memory".into());
-                return Ok(Loaded { executor, times: LoadTimes { warm, cold } });
+                return Ok(Loaded::new(compiled, LoadTimes { warm, cold }));
             }
-            Origin::Files(path, packed) => (path, packed.as_ref()),
+            Origin::Files(path, caches) => (path, caches),
         };
-        let load = || compile(&Model::open(path)?, setting, context, packed);
-        if packed.is_some() {
+        let load = || compile(&Model::open(path)?, setting, context, caches);
+        if caches.packed.is_some() {
             // The first time ever weights are packed and written; every other time they are there.
             drop(load()?);
         }
         let cold = match cold {
-            true => forget_all(path, packed)?.map_or_else(
+            true => forget_all(path, caches.packed.as_ref())?.map_or_else(
                 |reason| Ok(Err(reason)),
                 |()| timed(load).map(|(_, cold)| Ok(cold)),
             )?,
             false => Err(NOT_AGAIN.into()),
         };
-        let (executor, warm) = timed(load)?;
-        Ok(Loaded { executor, times: LoadTimes { warm, cold } })
+        let (compiled, warm) = timed(load)?;
+        Ok(Loaded::new(compiled, LoadTimes { warm, cold }))
+    }
+}
+
+impl Loaded {
+    fn new(Compiled { executor, lanes, .. }: Compiled, times: LoadTimes) -> Loaded {
+        Loaded { executor, unit: lanes.decode.unit(), times }
     }
 }
 
@@ -164,17 +182,18 @@ fn compile(
     model: &Model,
     setting: &Setting,
     context: usize,
-    packed: Option<&PackedCache>,
-) -> anyhow::Result<Box<dyn Executor>> {
+    caches: &Caches,
+) -> anyhow::Result<Compiled> {
     let options = LoadOptions {
         // The engine wants room for a prompt and an answer.
         context: Some(context.max(2)),
         batch_tokens: setting.ubatch,
         threads: Some(setting.threads),
-        packed: packed.cloned(),
+        packed: caches.packed.clone(),
+        compiled: caches.compiled.clone(),
         ..LoadOptions::default()
     };
-    Ok(compile_model(model, &options)?.executor)
+    Ok(compile_model(model, &options)?)
 }
 
 /// Takes a file out of the system's memory.

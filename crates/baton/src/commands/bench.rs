@@ -15,9 +15,9 @@ use crate::bench::numbers::{Numbers, Pair};
 use crate::bench::output::{Format, Printer};
 use crate::bench::plan::{self, Lists, Plan};
 use crate::bench::plot;
-use crate::bench::subject::Subject;
+use crate::bench::subject::{Caches, Subject};
 use crate::failure::usage;
-use crate::packing::Packing;
+use crate::packing::{self, Packing};
 use crate::{bench, models};
 use baton_models::shape::Wanted;
 
@@ -193,10 +193,15 @@ impl Args {
         let store = Rc::new(models::store()?);
         let open = |reference| -> Opening<'_> {
             let store = Rc::clone(&store);
-            let packed = self.packing.cache(&store);
-            Box::new(move || Subject::open(&models::get(&store, &reference)?.path, packed))
+            let caches = self.caches(&store);
+            Box::new(move || Subject::open(&models::get(&store, &reference)?.path, caches))
         };
         Ok(self.references(&store)?.into_iter().map(open).collect())
+    }
+
+    fn caches(&self, store: &Store) -> Caches {
+        let compiled = Some(packing::compiled(store));
+        Caches { packed: self.packing.cache(store), compiled }
     }
 
     /// What the models that were named are.
@@ -225,8 +230,8 @@ impl Args {
         let batch = in_range("ubatch-size", Numbers::all(&self.ubatches), 1 << 20)?[0];
         let context = workloads.iter().map(|pair| pair.prompt + pair.generated).max();
         let context = context.unwrap_or(0) + 1;
-        let packed = self.packing.cache(&store);
-        let mut ours = Ours::load(&path, threads, batch, context, packed)?;
+        let caches = self.caches(&store);
+        let mut ours = Ours::load(&path, threads, batch, context, caches)?;
         let rival = Rival {
             url: url.to_owned(),
             model: self.against_model.clone(),

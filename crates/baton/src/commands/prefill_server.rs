@@ -82,12 +82,13 @@ pub fn execute(args: &Args) -> anyhow::Result<()> {
         conversations: 4,
         ..args.computing.options(&store)
     };
-    let choice =
-        UnitChoice { profiles: Some(units::profiles(&store, &options)), ..UnitChoice::default() };
-    let unit = match args.unit {
-        Some(unit) => unit,
-        None => choice.choose(&model, &options)?.prefill,
+    let choice = UnitChoice {
+        prefill: args.unit,
+        decode: args.unit,
+        profiles: Some(units::profiles(&store, &options)),
+        ..UnitChoice::default()
     };
+    let unit = choice.choose(&model, &options)?.prefill;
     let spinner = Spinner::start("loading the model");
     let Compiled { executor, .. } = compile_model(&model, &LoadOptions { unit, ..options })?;
     drop(spinner);

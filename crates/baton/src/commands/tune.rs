@@ -53,6 +53,13 @@ pub fn execute(args: &Args) -> anyhow::Result<()> {
         let problem = format!("{} makes vectors, which always happens on one unit", local.name);
         return Err(hinted(problem, "there is nothing to choose; measure a model that answers"));
     }
+    if let Some(folder) = model.packages() {
+        let shown = folder.display();
+        let problem = format!("{shown} holds packages, which the unit coreml runs alone");
+        let hint = "there is nothing to choose; measure the model that they were made of, or this folder \
+                    with baton bench";
+        return Err(hinted(problem, hint));
+    }
     let load = args.computing.options(&store);
     let mut options =
         TuneOptions { budget: Duration::from_secs(args.seconds.into()), ..TuneOptions::default() };

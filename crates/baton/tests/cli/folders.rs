@@ -58,6 +58,12 @@ fn a_folder_runs_without_the_model_that_it_was_made_of() {
         rows.as_array().unwrap().iter().all(|row| row["avg_ts"].as_f64() > Some(0.0)),
         "{rows}"
     );
+    assert_eq!(rows[0]["backends"], "coreml");
+    // There is nothing to choose, and no profile of the model is touched.
+    home.run(&["tune", &folder, "--seconds", "1"]).failed(1, "there is nothing to choose");
+    assert!(!home.path("store/profiles").exists());
+    let cpu = ["prefill-server", &folder, "--unit", "cpu", "--listen", "127.0.0.1:0"];
+    home.run(&cpu).failed(1, "holds packages alone");
 }
 
 #[test]

@@ -30,12 +30,12 @@ impl Folder {
         device: &Device,
         tell: &mut dyn FnMut(Installing<'_>),
     ) -> Result<Vec<(String, PathBuf)>> {
-        let (packages, count) = (self.packages()?, self.packages.len());
+        let ((packages, hashes), count) = (self.checked_packages()?, self.packages.len());
         let named = self.packages.iter().zip(self.paths()).zip(&packages).enumerate();
         let installed = named.map(|(index, ((name, path), package))| {
             let tell =
                 &mut |step: Preparing<'_>| tell(Installing { package: name, index, count, step });
-            Ok((name.clone(), device.install(&path, package, tell)?))
+            Ok((name.clone(), device.install(&path, package, &hashes, tell)?))
         });
         installed.collect()
     }

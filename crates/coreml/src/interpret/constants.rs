@@ -8,6 +8,7 @@ use baton_weights::{DType, Tensor as WeightTensor};
 use bytes::Bytes;
 
 use super::expand::{self, Expansion};
+use super::room;
 use super::tensor::Tensor;
 use crate::blob::Blobs;
 use crate::mil::{Binding, Data, DataType, Elements, Op, TensorType, Value};
@@ -20,8 +21,14 @@ use crate::{Error, Result};
 pub(super) struct Constant {
     ty: TensorType,
     source: Source,
+    /// How many expansions it is the result of, one inside the other.
+    depth: usize,
     held: Mutex<Held>,
 }
+
+/// Tables may be quantized themselves, and their scales. Deeper than that nothing sensible is, and each step
+/// has up to three operands.
+const DEEPEST: usize = 4;
 
 /// What a constant was last wanted as.
 #[derive(Debug, Default)]
@@ -39,7 +46,14 @@ enum Source {
 
 impl Constant {
     fn new(ty: TensorType, source: Source) -> Arc<Constant> {
-        Arc::new(Constant { ty, source, held: Mutex::default() })
+        let depth = match &source {
+            Source::Expansion(_, [data, by], offset) => {
+                let offset = offset.as_ref().map_or(0, |offset| offset.depth);
+                1 + data.depth.max(by.depth).max(offset)
+            }
+            _ => 0,
+        };
+        Arc::new(Constant { ty, source, depth, held: Mutex::default() })
     }
 
     /// A constant whose elements lie in a program; none if it is no tensor.
@@ -59,6 +73,32 @@ impl Constant {
             Source::Elements(Elements::Strings(texts)) => texts.first().map(String::as_str),
             _ => None,
         }
+    }
+
+    /// Bytes that it takes once it was wanted: as a matrix in its own type, as a tensor in single precision.
+    pub fn held_bytes(&self, as_matrix: bool) -> u64 {
+        match as_matrix {
+            true => own_bytes(&self.ty),
+            false => room::bytes(&self.ty),
+        }
+    }
+
+    /// Bytes that it takes beside those while it is made of others.
+    pub fn making_bytes(&self) -> u64 {
+        let Source::Expansion(_, [data, by], offset) = &self.source else {
+            return own_bytes(&self.ty);
+        };
+        let of = |constant: &Constant| {
+            let all = room::bytes(&constant.ty).saturating_add(own_bytes(&constant.ty));
+            all.saturating_add(constant.making_bytes())
+        };
+        let parts = [Some(data), Some(by), offset.as_ref()].into_iter().flatten();
+        let parts =
+            parts.map(|constant| of(constant)).fold(own_bytes(&self.ty), u64::saturating_add);
+        // Which block covers each element of a row.
+        let row = self.ty.shape.get(1..).unwrap_or_default();
+        let row = row.iter().fold(16u64, |bytes, &dim| bytes.saturating_mul(dim as u64));
+        parts.saturating_add(row)
     }
 
     /// It as a tensor.
@@ -183,6 +223,12 @@ impl Constant {
     }
 }
 
+/// Bytes of a tensor as it lies in a file.
+fn own_bytes(ty: &TensorType) -> u64 {
+    let bytes = ty.elements().and_then(|n| ty.dtype.bytes(n));
+    bytes.map_or(u64::MAX, |bytes| bytes as u64)
+}
+
 /// The constants of a package, each made once however many functions use it.
 pub(super) struct Constants<'a> {
     package: &'a Package,
@@ -243,6 +289,16 @@ impl<'a> Constants<'a> {
         };
         let constant =
             Constant::new(ty, Source::Expansion(expansion, [data, by], operand(offset)?));
+        if constant.depth > DEEPEST {
+            return Err(Error::Unsupported {
+                what: format!(
+                    "{}, a weight that is quantized {} times over,",
+                    op.name(),
+                    constant.depth
+                ),
+                instead: format!("at most {DEEPEST} times are"),
+            });
+        }
         if plain {
             self.known.insert(key, constant.clone());
         }

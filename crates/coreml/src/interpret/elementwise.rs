@@ -1,7 +1,7 @@
 //! Operations on single elements, with shapes stretched to each other where there are two.
 
 use super::call::{Call, Outcome};
-use super::tensor::{Element, Tensor, each_row, strides};
+use super::tensor::{Element, Tensor, buffer, each_row, strides};
 use crate::mil::DataType;
 
 /// One operand to one result.
@@ -184,7 +184,7 @@ fn zip<T: Element, U: Element>(
     };
     let len = shape.last().copied().unwrap_or(1);
     let last = [0, 1].map(|i: usize| steps[i].last().copied().unwrap_or(0));
-    let mut out = Vec::with_capacity(shape.iter().product());
+    let mut out = buffer(shape.iter().product())?;
     each_row(shape, &steps, |at| {
         let pair = |i: usize| {
             let i = i as isize;
@@ -227,7 +227,7 @@ fn choose<T: Element>(shape: &[usize], cond: Tensor, a: Tensor, b: Tensor) -> Ou
         return Err("a and b differ in type".into());
     };
     let len = shape.last().copied().unwrap_or(1);
-    let mut out = Vec::with_capacity(shape.iter().product());
+    let mut out = buffer(shape.iter().product())?;
     each_row(shape, &steps, |at| {
         let place = |t: usize, i: usize| {
             (at[t] + i as isize * steps[t].last().copied().unwrap_or(0)) as usize

@@ -3,7 +3,7 @@
 use half::f16;
 use rayon::prelude::*;
 
-use super::tensor::strides;
+use super::tensor::{repeated, strides};
 use crate::mil::{DataType, Op, TensorType};
 
 /// The ways to say them.
@@ -48,7 +48,7 @@ impl Expansion {
         let shape = &ty.shape[..];
         let n = ty.elements()?;
         let width = ty.dtype.bits() / 8;
-        let mut bytes = vec![0; n * width];
+        let mut bytes = repeated(0, n.checked_mul(width)?).ok()?;
         let (Some((&rows, inner)), true) = (shape.split_first(), n > 0) else {
             return Some(bytes);
         };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::call::{Call, Outcome};
-use super::tensor::{Element, Tensor, Values, each_row, strides};
+use super::tensor::{Element, Tensor, Values, buffer, each_row, repeated, strides};
 use crate::mil::{SliceRange, slice_range};
 
 /// Runs a function that is generic over the type of elements, for a tensor of whichever type.
@@ -30,11 +30,11 @@ pub(super) fn run(call: &mut Call<'_>) -> Outcome<Vec<Tensor>> {
                 perm.iter().map(|&p| crate::mil::axis(p, rank)).collect();
             let steps = strides(x.shape());
             let steps: Vec<isize> = axes?.iter().map(|&axis| steps[axis] as isize).collect();
-            one(for_elements!(x, gathered(x, &shape, 0, &steps)))
+            one(for_elements!(x, gathered(x, &shape, 0, &steps))?)
         }
         "tile" => {
             let x = call.take("x")?;
-            one(for_elements!(x, tiled(x, &shape)))
+            one(for_elements!(x, tiled(x, &shape))?)
         }
         "concat" => {
             let values = call.list("values")?;
@@ -62,12 +62,12 @@ pub(super) fn run(call: &mut Call<'_>) -> Outcome<Vec<Tensor>> {
                 let x = x.clone();
                 for_elements!(x, gathered(x, &ty.shape, from, &steps))
             };
-            Ok(call.types.iter().map(part).collect())
+            call.types.iter().map(part).collect()
         }
         "slice_by_index" => {
             let x = call.take("x")?;
             let place = place(call, x.shape())?;
-            one(taken(x, &place, &shape))
+            one(taken(x, &place, &shape)?)
         }
         "slice_by_size" => {
             let x = call.take("x")?;
@@ -78,7 +78,7 @@ pub(super) fn run(call: &mut Call<'_>) -> Outcome<Vec<Tensor>> {
                 let start = start.ok_or_else(|| format!("begin {begin:?} in {:?}", x.shape()))?;
                 place.push(SliceRange { start, step: 1, len });
             }
-            one(taken(x, &place, &shape))
+            one(taken(x, &place, &shape)?)
         }
         "slice_update" => {
             let x = call.take("x")?;
@@ -99,7 +99,7 @@ pub(super) fn run(call: &mut Call<'_>) -> Outcome<Vec<Tensor>> {
         }
         "fill" => match call.optional("value")? {
             Some(value) => one(for_elements!(value, filled(value, &shape))?),
-            None => one(Tensor::floats(&shape, vec![0.0; shape.iter().product()])),
+            None => one(Tensor::floats(&shape, repeated(0.0, shape.iter().product())?)),
         },
         "shape" => {
             let dims = call.tensor("x")?.shape().iter().map(|&d| d as i32).collect();
@@ -115,11 +115,16 @@ pub(super) fn run(call: &mut Call<'_>) -> Outcome<Vec<Tensor>> {
 }
 
 /// Elements from `from` on, `steps` apart in each dimension of the result.
-fn gathered<T: Element>(x: Tensor, shape: &[usize], from: usize, steps: &[isize]) -> Tensor {
+fn gathered<T: Element>(
+    x: Tensor,
+    shape: &[usize],
+    from: usize,
+    steps: &[isize],
+) -> Outcome<Tensor> {
     let values = T::unwrap(x).expect("the caller looked");
     let len = shape.last().copied().unwrap_or(1);
     let last = steps.last().copied().unwrap_or(1);
-    let mut out = Vec::with_capacity(shape.iter().product());
+    let mut out = buffer(shape.iter().product())?;
     each_row(shape, &[steps.to_vec()], |at| {
         let start = from as isize + at[0];
         match last {
@@ -127,23 +132,28 @@ fn gathered<T: Element>(x: Tensor, shape: &[usize], from: usize, steps: &[isize]
             _ => out.extend((0..len as isize).map(|i| values[(start + i * last) as usize])),
         }
     });
-    Tensor::moved(shape, out)
+    Ok(Tensor::moved(shape, out))
 }
 
-fn tiled<T: Element>(x: Tensor, shape: &[usize]) -> Tensor {
-    if shape.contains(&0) {
-        return Tensor::moved(shape, Vec::<T>::new());
-    }
+fn tiled<T: Element>(x: Tensor, shape: &[usize]) -> Outcome<Tensor> {
     let own = x.shape().to_vec();
-    let steps = strides(&own);
-    let values = T::unwrap(x).expect("the caller looked");
-    let mut places = vec![0];
-    for (i, &dim) in shape.iter().enumerate() {
-        let step = |place: usize| (0..dim).map(move |at| (place, at));
-        let all = places.into_iter().flat_map(step);
-        places = all.map(|(place, at)| place + at % own[i] * steps[i]).collect();
+    let mut values = T::unwrap(x).expect("the caller looked");
+    // From the last dimension on, each block of an inner one as often as its dimension asks for. All but the
+    // last step make at most half of the result.
+    let mut block = 1;
+    for (&own, &dim) in own.iter().zip(shape).rev() {
+        block *= own;
+        let times = dim.checked_div(own).unwrap_or(0);
+        if times != 1 {
+            let mut out = buffer(values.len() * times)?;
+            for block in values.chunks_exact(block.max(1)) {
+                (0..times).for_each(|_| out.extend_from_slice(block));
+            }
+            values = Arc::new(out);
+        }
+        block *= times;
     }
-    Tensor::moved(shape, places.into_iter().map(|at| values[at]).collect::<Vec<T>>())
+    Ok(Tensor::moved_shared(shape, values))
 }
 
 fn joined<T: Element>(values: Vec<Tensor>, axis: usize, shape: &[usize]) -> Outcome<Tensor> {
@@ -152,7 +162,7 @@ fn joined<T: Element>(values: Vec<Tensor>, axis: usize, shape: &[usize]) -> Outc
         .map(|value| Some((value.shape()[axis..].iter().product(), T::unwrap(value)?)))
         .collect();
     let parts = parts.ok_or("values differ in type")?;
-    let mut out = Vec::with_capacity(shape.iter().product());
+    let mut out = buffer(shape.iter().product())?;
     for i in 0..shape[..axis].iter().product() {
         for (len, values) in &parts {
             out.extend_from_slice(&values[i * len..(i + 1) * len]);
@@ -187,7 +197,7 @@ fn place(call: &Call<'_>, shape: &[usize]) -> Outcome<Vec<SliceRange>> {
         .collect()
 }
 
-fn taken(x: Tensor, place: &[SliceRange], shape: &[usize]) -> Tensor {
+fn taken(x: Tensor, place: &[SliceRange], shape: &[usize]) -> Outcome<Tensor> {
     let steps = strides(x.shape());
     let from = place.iter().zip(&steps).map(|(range, step)| range.start * step).sum();
     let steps: Vec<isize> = place
@@ -197,7 +207,7 @@ fn taken(x: Tensor, place: &[SliceRange], shape: &[usize]) -> Tensor {
         .collect();
     // The place keeps the dimensions that the result may lack.
     let kept: Vec<usize> = place.iter().map(|range| range.len).collect();
-    for_elements!(x, gathered(x, &kept, from, &steps)).reshaped(shape)
+    Ok(for_elements!(x, gathered(x, &kept, from, &steps))?.reshaped(shape))
 }
 
 fn updated<T: Element>(x: Tensor, update: Tensor, place: &[SliceRange]) -> Outcome<Tensor> {
@@ -236,7 +246,7 @@ fn rows<T: Element>(x: Tensor, axis: usize, indices: &[i32], shape: &[usize]) ->
     let outer: usize = x.shape()[..axis].iter().product();
     let inner: usize = x.shape()[axis + 1..].iter().product();
     let values = T::unwrap(x).expect("the caller looked");
-    let mut out = Vec::with_capacity(shape.iter().product());
+    let mut out = buffer(shape.iter().product())?;
     for i in 0..outer {
         for &index in indices {
             let index = crate::mil::axis(i64::from(index), dim)
@@ -261,7 +271,7 @@ fn padded<T: Element>(
         }
         None => T::default(),
     };
-    let whole = Tensor::moved(shape, vec![value; shape.iter().product()]);
+    let whole = Tensor::moved(shape, repeated(value, shape.iter().product())?);
     let first = shape.len() - pad.len() / 2;
     let place = x.shape().iter().enumerate().map(|(i, &len)| {
         let start = i.checked_sub(first).map_or(0, |i| pad[2 * i] as usize);
@@ -274,7 +284,7 @@ fn padded<T: Element>(
 fn filled<T: Element>(value: Tensor, shape: &[usize]) -> Outcome<Tensor> {
     let values = T::unwrap(value).expect("the caller looked");
     let value = values.first().copied().ok_or("value is empty")?;
-    Ok(Tensor::moved(shape, vec![value; shape.iter().product()]))
+    Ok(Tensor::moved(shape, repeated(value, shape.iter().product())?))
 }
 
 /// Whether an operation's result has the same elements as its operands.

@@ -5,12 +5,18 @@ use std::collections::{HashMap, HashSet};
 use super::constants::Constants;
 use super::moves::only_moves;
 use super::tensor::Tensor;
-use super::{Plan, Rounding, Source, States, Step};
+use super::{Needs, Plan, Rounding, Source, States, Step};
 use crate::Result;
 use crate::mil::{Binding, DataType, Function, Op, TensorType};
+use crate::passes::dead_code::eliminate;
 
 impl Plan {
     pub(super) fn new(function: &Function, constants: &mut Constants<'_>) -> Result<Plan> {
+        let function = &{
+            let mut function = function.clone();
+            eliminate(&mut function);
+            function
+        };
         let mut sources: HashMap<&str, Source> = HashMap::new();
         let mut slots = 0;
         let mut slot = || {
@@ -54,9 +60,11 @@ impl Plan {
         }
         let result = |name: &String| (name.clone(), sources[name.as_str()].clone());
         let outputs: Vec<_> = function.body.outputs.iter().map(result).collect();
-        let mut plan = Plan { inputs, states, steps, outputs, slots };
+        let needs = Needs::default();
+        let mut plan = Plan { inputs, states, steps, outputs, slots, needs };
         plan.mark_last_uses();
         plan.mark_moved_states();
+        plan.needs = Needs::of(&plan);
         Ok(plan)
     }
 
@@ -96,7 +104,7 @@ impl Plan {
         Ok(slots)
     }
 
-    /// Finds out where each place is read for the last time.
+    /// Finds out where each place is read for the last time, and which are never read.
     fn mark_last_uses(&mut self) {
         let kept = self.outputs.iter().filter_map(|(_, source)| match source {
             Source::Slot(slot) => Some(*slot),
@@ -104,6 +112,9 @@ impl Plan {
         });
         let mut seen: HashSet<usize> = kept.collect();
         for step in self.steps.iter_mut().rev() {
+            for result in &mut step.results {
+                *result = result.filter(|slot| seen.contains(slot));
+            }
             for source in step.inputs.iter().flat_map(|(_, sources)| sources) {
                 if let Source::Slot(slot) = source
                     && seen.insert(*slot)
@@ -159,7 +170,7 @@ impl Step {
             state,
             moves_state: false,
             types: types.collect(),
-            results: results.to_vec(),
+            results: results.iter().copied().map(Some).collect(),
             dropped: Vec::new(),
             rounding,
         })

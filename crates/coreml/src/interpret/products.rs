@@ -5,7 +5,7 @@ use baton_weights::{DType, Tensor as WeightTensor};
 
 use super::call::{Call, Outcome};
 use super::reduce::softmax_row;
-use super::tensor::{Tensor, strides};
+use super::tensor::{Tensor, buffer, repeated, strides};
 
 /// `x W^T + b` along the last dimension.
 pub(super) fn linear(call: &mut Call<'_>) -> Outcome<Tensor> {
@@ -13,26 +13,26 @@ pub(super) fn linear(call: &mut Call<'_>) -> Outcome<Tensor> {
     let bias = call.optional("bias")?;
     let weight = call.constant("weight").ok_or("weight is no constant")?;
     let matrix = weight.matrix()?;
-    let out = times(call.pool, &x, &matrix, bias.as_ref().and_then(Tensor::as_floats));
+    let out = times(call.pool, &x, &matrix, bias.as_ref().and_then(Tensor::as_floats))?;
     Ok(Tensor::floats(&call.ty().shape, out))
 }
 
 /// Rows of `x` times the transpose of a matrix.
-fn times(pool: &Pool, x: &[f32], matrix: &Matrix, bias: Option<&[f32]>) -> Vec<f32> {
+fn times(pool: &Pool, x: &[f32], matrix: &Matrix, bias: Option<&[f32]>) -> Outcome<Vec<f32>> {
     let rows = x.len() / matrix.cols();
-    let mut out = vec![0.0; rows * matrix.rows()];
+    let mut out = repeated(0.0, rows * matrix.rows())?;
     if rows > 0 {
         let epilogue = Epilogue { bias, accumulate: false };
         let x = Rows::floats(x, matrix.cols());
         product(pool, &x, &[matrix], &mut out, matrix.rows(), epilogue);
     }
-    out
+    Ok(out)
 }
 
 /// `(rows, cols)` as `(cols, rows)`, block by block so that both sides stay in the cache.
-fn transposed(x: &[f32], rows: usize, cols: usize) -> Vec<f32> {
+fn transposed(x: &[f32], rows: usize, cols: usize) -> Outcome<Vec<f32>> {
     const BLOCK: usize = 16;
-    let mut out = vec![0.0; x.len()];
+    let mut out = repeated(0.0, x.len())?;
     for row in (0..rows).step_by(BLOCK) {
         for col in (0..cols).step_by(BLOCK) {
             for r in row..rows.min(row + BLOCK) {
@@ -42,7 +42,7 @@ fn transposed(x: &[f32], rows: usize, cols: usize) -> Vec<f32> {
             }
         }
     }
-    out
+    Ok(out)
 }
 
 /// Convolution in two dimensions. One of a single point is a matrix product over the channels.
@@ -58,10 +58,10 @@ pub(super) fn conv(call: &mut Call<'_>) -> Outcome<Tensor> {
     let point = [h, w] == out_shape[2..] && call.int("groups", 1)? == 1;
     if let Some(weight) = call.constant("weight").filter(|k| point && k.shape()[2..] == [1, 1]) {
         let matrix = weight.matrix()?;
-        let mut values = Vec::with_capacity(n * out * h * w);
+        let mut values = buffer(n * out * h * w)?;
         for image in x.chunks_exact(c * h * w) {
-            let y = times(call.pool, &transposed(image, c, h * w), &matrix, bias);
-            values.extend(transposed(&y, h * w, out));
+            let y = times(call.pool, &transposed(image, c, h * w)?, &matrix, bias)?;
+            values.extend(transposed(&y, h * w, out)?);
         }
         return Ok(Tensor::floats(&out_shape, values));
     }
@@ -86,7 +86,7 @@ pub(super) fn conv(call: &mut Call<'_>) -> Outcome<Tensor> {
         groups: call.int("groups", 1)? as usize,
     };
     let weight = weight.into_floats().ok_or("weight has no floating-point numbers")?;
-    Ok(Tensor::floats(&out_shape, place.convolve(&x, &weight, bias)))
+    Ok(Tensor::floats(&out_shape, place.convolve(&x, &weight, bias)?))
 }
 
 /// How a kernel lies over an image.
@@ -102,11 +102,11 @@ struct Placement {
 
 impl Placement {
     /// Point by point, for the convolutions that decoders have few of.
-    fn convolve(&self, x: &[f32], weight: &[f32], bias: Option<&[f32]>) -> Vec<f32> {
+    fn convolve(&self, x: &[f32], weight: &[f32], bias: Option<&[f32]>) -> Outcome<Vec<f32>> {
         let [images, channels, height, width] = self.shape;
         let [_, outs, out_height, out_width] = self.out;
         let [_, per_group, kernel_height, kernel_width] = self.kernel;
-        let mut values = Vec::with_capacity(self.out.iter().product());
+        let mut values = buffer(self.out.iter().product())?;
         let source = |at: usize, i: usize, dim: usize, len: usize| {
             let at = (at * self.strides[dim] + i * self.dilations[dim]).checked_sub(self.pad[dim]);
             at.filter(|&at| at < len)
@@ -134,7 +134,7 @@ impl Placement {
                 }
             }
         }
-        values
+        Ok(values)
     }
 }
 
@@ -175,7 +175,7 @@ fn batched(
         }
         at
     };
-    let mut out = Vec::with_capacity(shape.iter().product());
+    let mut out = buffer(shape.iter().product())?;
     let mut prepared: Option<(usize, Matrix)> = None;
     for i in 0..outer.iter().product() {
         let (at_x, at_y) = (first(x.shape(), i), first(y.shape(), i));
@@ -188,7 +188,7 @@ fn batched(
             let b = &ys[at_y * inner * cols..(at_y + 1) * inner * cols];
             let bytes: Vec<u8> = match swap_y {
                 true => bytemuck::cast_slice(b).to_vec(),
-                false => bytemuck::cast_slice(&transposed(b, inner, cols)).to_vec(),
+                false => bytemuck::cast_slice(&transposed(b, inner, cols)?).to_vec(),
             };
             let tensor = WeightTensor::new("y", DType::F32, &[cols, inner], bytes.into());
             let matrix = tensor
@@ -198,8 +198,8 @@ fn batched(
         }
         let (_, matrix) = prepared.as_ref().expect("made above");
         out.extend(match swap_x {
-            true => times(pool, &transposed(a, inner, rows), matrix, None),
-            false => times(pool, a, matrix, None),
+            true => times(pool, &transposed(a, inner, rows)?, matrix, None)?,
+            false => times(pool, a, matrix, None)?,
         });
     }
     Ok(Tensor::floats(shape, out))

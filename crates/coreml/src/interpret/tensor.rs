@@ -5,6 +5,7 @@ use std::sync::Arc;
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 
+use super::call::Outcome;
 use crate::mil::{DataType, Elements, TensorType};
 
 /// A tensor: floating-point numbers of any type as f32, integers as i32. Cloning shares the elements.
@@ -208,6 +209,20 @@ macro_rules! element {
 element!(f32, Floats);
 element!(i32, Ints);
 element!(bool, Bools);
+
+/// Room for `n` elements, or that there is none.
+pub(super) fn buffer<T>(n: usize) -> Outcome<Vec<T>> {
+    let mut buffer = Vec::new();
+    let reserved = buffer.try_reserve_exact(n);
+    reserved.map(|()| buffer).map_err(|_| format!("there is no memory for {n} elements"))
+}
+
+/// `n` times the same element.
+pub(super) fn repeated<T: Copy>(value: T, n: usize) -> Outcome<Vec<T>> {
+    let mut buffer = buffer(n)?;
+    buffer.resize(n, value);
+    Ok(buffer)
+}
 
 /// Numbers in half precision, little-endian, as f32.
 pub(super) fn from_f16(bytes: &[u8]) -> Vec<f32> {

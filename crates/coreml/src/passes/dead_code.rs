@@ -20,7 +20,7 @@ pub(super) fn run(draft: &mut Draft, _: &Options) -> Result<Vec<Change>> {
 }
 
 /// Takes out what is of no use: how many operations of which kinds. Inputs and states stay.
-pub(super) fn eliminate(function: &mut Function) -> BTreeMap<String, usize> {
+pub(crate) fn eliminate(function: &mut Function) -> BTreeMap<String, usize> {
     let mut live: HashSet<String> = function.body.outputs.iter().cloned().collect();
     let mut left_out = BTreeMap::new();
     let mut kept = Vec::new();

@@ -14,7 +14,8 @@ use std::time::SystemTime;
 use baton_graph::hex;
 use sha2::{Digest, Sha256};
 
-use crate::{Error, Result, files};
+use crate::files::{self, Hashes};
+use crate::{Error, Result};
 
 /// What folders in the cache are called: compiled packages, packages that were made to be compiled, and
 /// what is not finished.
@@ -58,7 +59,7 @@ impl CompiledCache {
     }
 
     /// The compiled form of a package on a system, which `compile` makes if it is not there: it returns
-    /// the folder that it has made, wherever that is.
+    /// the folder that it has made, wherever that is. Files whose hashes are known are not read to find it.
     ///
     /// # Errors
     /// If the package cannot be read, `compile` fails, or the result cannot be kept.
@@ -66,9 +67,10 @@ impl CompiledCache {
         &self,
         package: &Path,
         system: &str,
+        hashes: &Hashes,
         compile: impl FnOnce(&Path) -> Result<PathBuf>,
     ) -> Result<PathBuf> {
-        let key = digest(package, system)?;
+        let key = digest(package, system, hashes)?;
         self.entry(&key, COMPILED, &package.display().to_string(), |place| {
             let made = compile(package)?;
             // What has failed is reported; that something is left then changes nothing.
@@ -199,32 +201,22 @@ fn name(digest: &[u8]) -> String {
 
 /// What tells compiled packages apart: a digest of every file's name and content, and of the system.
 /// Links count as what they lead to.
-fn digest(package: &Path, system: &str) -> Result<String> {
+fn digest(package: &Path, system: &str, hashes: &Hashes) -> Result<String> {
     let mut hash = Sha256::new();
     for path in &files::below(package)? {
         let inner = path.strip_prefix(package).unwrap_or(path).to_string_lossy();
-        let mut file = File::open(path).map_err(Error::io(path))?;
-        let len = file.metadata().map_err(Error::io(path))?.len();
         hash.update((inner.len() as u64).to_le_bytes());
         hash.update(inner.as_bytes());
-        hash.update(len.to_le_bytes());
-        io::copy(&mut file, &mut HashWriter(&mut hash)).map_err(Error::io(path))?;
+        match hashes.get(path) {
+            Some(known) => hash.update(known),
+            None => {
+                let (file, len) = files::open(path)?;
+                hash.update(files::hash(path, file, len)?);
+            }
+        }
     }
     hash.update(system);
     Ok(name(&hash.finalize()))
-}
-
-struct HashWriter<'a>(&'a mut Sha256);
-
-impl io::Write for HashWriter<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.update(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 fn size(folder: &Path) -> u64 {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::{CompiledCache, ComputeUnits, Overrides, Runtime, policy};
+use crate::files::Hashes;
 use crate::report::{Placement, Report};
 use crate::{Package, Result};
 
@@ -86,13 +87,18 @@ impl Device {
         &self.cache
     }
 
-    /// Compiles packages as far as that is not done yet, and returns what runs them.
+    /// Compiles packages as far as that is not done yet, and returns what runs them. Files whose hashes are
+    /// known are not read for them again.
     ///
     /// # Errors
     /// If one cannot be compiled, kept or loaded.
-    pub fn open(&self, packages: &[(&Path, &Package)]) -> Result<Box<dyn Runtime>> {
+    pub fn open(
+        &self,
+        packages: &[(&Path, &Package)],
+        hashes: &Hashes,
+    ) -> Result<Box<dyn Runtime>> {
         let compiled = |(path, package): &(&Path, &Package)| {
-            let path = self.announced(path)?;
+            let path = self.announced(path, hashes)?;
             Ok(Compiled { path, functions: setups(package, &self.overrides) })
         };
         let compiled = packages.iter().map(compiled).collect::<Result<_>>()?;
@@ -100,7 +106,8 @@ impl Device {
     }
 
     /// Does beforehand all that takes its time when a package is first used: compiles it as far as that is not
-    /// done yet, and has each of its functions loaded once. `tell` hears of each step when it begins.
+    /// done yet, and has each of its functions loaded once. `tell` hears of each step when it begins. Files whose
+    /// hashes are known are not read for them again.
     /// Returns where the compiled form stays.
     ///
     /// # Errors
@@ -109,9 +116,10 @@ impl Device {
         &self,
         path: &Path,
         package: &Package,
+        hashes: &Hashes,
         tell: &mut dyn FnMut(Preparing<'_>),
     ) -> Result<PathBuf> {
-        let compiled = self.compiled(path, || tell(Preparing::Compiling))?;
+        let compiled = self.compiled(path, hashes, || tell(Preparing::Compiling))?;
         for (function, setup) in setups(package, &self.overrides) {
             tell(Preparing::Loading(&function));
             self.platform.prepare(&compiled, &function, &setup)?;
@@ -128,7 +136,7 @@ impl Device {
         path: &Path,
         package: &Package,
     ) -> Result<BTreeMap<String, Vec<Placement>>> {
-        let compiled = self.announced(path)?;
+        let compiled = self.announced(path, &Hashes::new())?;
         let setups = setups(package, &self.overrides).into_iter();
         let placed = setups.map(|(name, setup)| {
             let placement = self.platform.placement(&compiled, &setup)?;
@@ -138,16 +146,16 @@ impl Device {
     }
 
     /// The compiled form of a package whose user does not expect that this may take its time.
-    fn announced(&self, package: &Path) -> Result<PathBuf> {
-        self.compiled(package, || {
+    fn announced(&self, package: &Path, hashes: &Hashes) -> Result<PathBuf> {
+        self.compiled(package, hashes, || {
             let shown = package.display();
             tracing::warn!("Core ML compiles {shown} for this machine; this is done once");
         })
     }
 
     /// The compiled form of a package; `before` is called if it has yet to be made.
-    fn compiled(&self, package: &Path, before: impl FnOnce()) -> Result<PathBuf> {
-        self.cache.compiled(package, &self.platform.system(), |package| {
+    fn compiled(&self, package: &Path, hashes: &Hashes, before: impl FnOnce()) -> Result<PathBuf> {
+        self.cache.compiled(package, &self.platform.system(), hashes, |package| {
             before();
             self.platform.compile(package)
         })

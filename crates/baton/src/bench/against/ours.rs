@@ -3,11 +3,12 @@
 use std::path::Path;
 use std::time::Instant;
 
-use baton_engine::{Engine, Event, GenerateOptions, LoadOptions, PackedCache, Sampling};
+use baton_engine::{Engine, Event, GenerateOptions, LoadOptions, Sampling};
 
 use super::Answer;
 use crate::bench::numbers::Pair;
 use crate::bench::passes::Random;
+use crate::bench::subject::Caches;
 
 /// A loaded model that answers requests.
 pub struct Ours {
@@ -27,13 +28,14 @@ impl Ours {
         threads: usize,
         batch: usize,
         context: usize,
-        packed: Option<PackedCache>,
+        caches: Caches,
     ) -> anyhow::Result<Ours> {
         let options = LoadOptions {
             context: Some(context),
             batch_tokens: batch,
             threads: Some(threads),
-            packed,
+            packed: caches.packed,
+            compiled: caches.compiled,
             ..LoadOptions::default()
         };
         let engine = Engine::load(path, &options)?;

@@ -25,6 +25,7 @@ pub fn made_up() -> Record {
     };
     Record::new(Facts {
         machine: &machine,
+        unit: "cpu",
         subject: &subject,
         setting: &Setting { threads: 2, batch: 2048, ubatch: 512 },
         test: &Test { prompt: 448, generated: 64, depth: 1024 },
@@ -129,6 +130,7 @@ fn what_is_not_known_is_null_with_a_reason() {
     let machine = Machine::look();
     let record = Record::new(Facts {
         machine: &machine,
+        unit: "cpu",
         subject: &subject::Facts::default(),
         setting: &Setting { threads: 1, batch: 1, ubatch: 1 },
         test: &Test { prompt: 0, generated: 1, depth: 0 },

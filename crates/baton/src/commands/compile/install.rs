@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::Context;
-use baton_coreml::runtime::{Device, Preparing};
+use baton_coreml::runtime::{Device, Hashes, Preparing};
 use baton_coreml::{FOLDER_FILE, Folder, Installing, Package};
 use baton_engine::{core_ml, has_core_ml};
 use baton_hub::Store;
@@ -127,7 +127,7 @@ pub fn packages(device: &Device, packages: &[(PathBuf, Package)]) -> anyhow::Res
         let tell = &mut |step: Preparing<'_>| {
             shown.step(Installing { package: &name, index, count, step })
         };
-        places.push((name.clone(), device.install(path, package, tell)?));
+        places.push((name.clone(), device.install(path, package, &Hashes::new(), tell)?));
     }
     shown.done(&places)
 }

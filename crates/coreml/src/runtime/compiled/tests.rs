@@ -28,7 +28,7 @@ fn a_package_is_compiled_once_for_its_content_and_system() {
             count.fetch_add(1, Ordering::Relaxed);
             compile(room.path(), package)
         };
-        cache.compiled(package, system, compile).unwrap()
+        cache.compiled(package, system, &Hashes::new(), compile).unwrap()
     };
     let one = package(room.path(), "one");
     let place = get(&one, "15.1");
@@ -52,6 +52,28 @@ fn a_package_is_compiled_once_for_its_content_and_system() {
     let left = fs::read_dir(cache.folder()).unwrap().map(|entry| entry.unwrap().path());
     assert!(left.into_iter().all(|path| path.extension().is_some_and(|end| end == LOCK)));
     assert_eq!(cache.list().unwrap(), []);
+}
+
+#[test]
+fn a_package_whose_hashes_are_known_is_found_without_being_read() {
+    let room = tempfile::tempdir().unwrap();
+    let cache = CompiledCache::new(room.path().join("cache"));
+    let one = package(room.path(), "one");
+    let compile = |package: &Path| compile(room.path(), package);
+    let place = cache.compiled(&one, "15.1", &Hashes::new(), compile).unwrap();
+    let hashes: Hashes = files::below(&one)
+        .unwrap()
+        .into_iter()
+        .map(|path| {
+            let (file, len) = files::open(&path).unwrap();
+            let hash = files::hash(&path, file, len).unwrap();
+            (path, hash)
+        })
+        .collect();
+    // What lies there now nobody looks at.
+    fs::write(one.join("Data/model"), "two").unwrap();
+    assert_eq!(cache.compiled(&one, "15.1", &hashes, compile).unwrap(), place);
+    assert_ne!(cache.compiled(&one, "15.1", &Hashes::new(), compile).unwrap(), place);
 }
 
 #[test]
@@ -120,7 +142,7 @@ fn packages_made_of_links_are_told_apart_by_what_the_links_lead_to() {
     };
     let places = ["one", "two"].map(|name| {
         let compile = |package: &Path| compile(room.path(), package);
-        let place = cache.compiled(&linked(name), "15.1", compile).unwrap();
+        let place = cache.compiled(&linked(name), "15.1", &Hashes::new(), compile).unwrap();
         assert_eq!(fs::read_to_string(place.join("inner/model")).unwrap(), name);
         place
     });
@@ -137,7 +159,9 @@ fn what_was_compiled_and_cannot_be_kept_is_removed() {
         fs::write(part.join(MADE), "in the way").unwrap();
         compile(room.path(), package)
     };
-    let error = cache.compiled(&package(room.path(), "one"), "15.1", in_the_way).unwrap_err();
+    let error = cache
+        .compiled(&package(room.path(), "one"), "15.1", &Hashes::new(), in_the_way)
+        .unwrap_err();
     assert!(matches!(error, Error::Io { .. }), "{error}");
     assert!(!room.path().join("made").exists());
     assert_eq!(cache.paths(&[COMPILED, UNFINISHED]).unwrap(), Vec::<PathBuf>::new());
