@@ -213,6 +213,11 @@ impl Blobs {
     /// # Errors
     /// If it cannot be read or is no weight file.
     pub fn open(path: &Path) -> Result<Blobs> {
+        // A pipe would be waited for.
+        let about = std::fs::metadata(path).map_err(Error::io(path))?;
+        if !about.is_file() {
+            return Err(Error::malformed(format!("{} is no file", path.display())));
+        }
         let file = File::open(path).map_err(Error::io(path))?;
         let len = file.metadata().map_err(Error::io(path))?.len();
         Blobs { source: Source::File(path.to_owned(), Mutex::new(file)), len }.checked()

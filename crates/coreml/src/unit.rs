@@ -13,7 +13,7 @@ use crate::executor::PackageExecutor;
 use crate::interpret::{Interpreter, Precision};
 use crate::lower::{Chunks, Lowering, MilLowering, Ranges};
 use crate::package::{LARGEST, Package, PackageWriter};
-use crate::runtime::Device;
+use crate::runtime::{Device, Source};
 
 /// The name of the unit.
 pub(crate) const NAME: &str = "coreml";
@@ -146,7 +146,7 @@ impl CoreMl {
             });
             let path = path.map_err(|error| failed.unwrap_or_else(|| error.into()))?;
             let package = Package::open(&path)?;
-            packages.push((path, package));
+            packages.push(Source::Package(path, Box::new(package)));
         }
         Ok(PackageExecutor::on(device, graph, weights, &packages, limits)?)
     }
