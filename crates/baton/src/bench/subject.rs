@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use baton_engine::{LoadOptions, PackedCache, PassWork, compile_model};
+use baton_engine::{LoadOptions, PackedCache, PassWork, compile_model, open_model};
 use baton_graph::Executor;
 use baton_models::shape::{Need, Wanted};
 use baton_models::{Model, Source};
@@ -65,7 +65,7 @@ impl Subject {
     /// # Errors
     /// If it cannot be opened.
     pub fn open(path: &Path, packed: Option<PackedCache>) -> anyhow::Result<Subject> {
-        let model = Model::open(path)?;
+        let model = open_model(path)?;
         let filename = path.display().to_string();
         Ok(Subject {
             origin: Origin::Files(path.to_owned(), packed),
@@ -118,7 +118,7 @@ impl Subject {
             }
             Origin::Files(path, packed) => (path, packed.as_ref()),
         };
-        let load = || compile(&Model::open(path)?, setting, context, packed);
+        let load = || compile(&open_model(path)?, setting, context, packed);
         if packed.is_some() {
             // The first time ever weights are packed and written; every other time they are there.
             drop(load()?);
@@ -140,7 +140,7 @@ const NOT_AGAIN: &str = "not asked for, or measured with another setting";
 /// Takes a model's files, and all packed weights, out of the system's memory, or says why not.
 fn forget_all(path: &Path, packed: Option<&PackedCache>) -> anyhow::Result<Result<(), String>> {
     let mut files: Vec<PathBuf> = {
-        let model = Model::open(path)?;
+        let model = open_model(path)?;
         match model.source() {
             Source::Gguf(file) => file.paths().map(Path::to_owned).collect(),
             Source::Checkpoint { files, .. } => files.paths().map(Path::to_owned).collect(),
