@@ -3,10 +3,9 @@
 use std::time::Instant;
 
 use baton_engine::{
-    CancelToken, Chat, Engine, GenerateOptions, LoadOptions, Session, template_source,
+    CancelToken, Chat, Engine, GenerateOptions, LoadOptions, Session, open_model, template_source,
 };
 use baton_hub::{Entry, LocalModel};
-use baton_models::Model;
 
 use crate::failure::hinted;
 use crate::format;
@@ -34,14 +33,24 @@ impl Loaded {
     ) -> anyhow::Result<Self> {
         let started = Instant::now();
         let _spinner = Spinner::start("loading the model");
-        let model = Model::open(&local.path)?;
+        let model = open_model(&local.path)?;
         let engine = Engine::from_model(&model, options, started)?;
         let parameters = format::count(model.parameters());
         let (context, trained) = (engine.limits().context, model.config().context_length);
+        let (what, room) = match model.packaged() {
+            Some(packaged) => (
+                format!("packages laid out for {}", packaged.layout),
+                format!("a context of {context} tokens; its packages have room for {trained}"),
+            ),
+            None => (
+                format!("{}, {parameters} parameters", model.architecture()),
+                format!("a context of {context} tokens; it was trained for {trained}"),
+            ),
+        };
         let lines = vec![
             format!("{} ({})", local.name, model.name()),
-            format!("{}, {parameters} parameters", model.architecture()),
-            format!("a context of {context} tokens; it was trained for {trained}"),
+            what,
+            room,
             format!("{}", engine.traits().memory),
         ];
         let (template_source, name) = (template_source(&model), local.name.clone());

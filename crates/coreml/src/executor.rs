@@ -1,76 +1,100 @@
-//! A package as an executor: its functions called one after the other, its cache kept beside them.
+//! Packages as an executor: their functions called one after the other, its cache kept beside them.
 //!
 //! ```text
-//! roles     what each package is for
-//! shapes    whether its functions have the tensors for that
-//! chain     which arrays functions share
 //! pages     the cache
 //! mirrors   which of it functions have already
+//! chain     which arrays functions share
+//! own       packages of Baton's own layout
+//! roles     what each of those is for
+//! shapes    whether its functions have the tensors for that
 //! steps     the calls of some new tokens
 //! ```
 
-mod chain;
-mod mirrors;
-mod pages;
+pub(crate) mod chain;
+pub(crate) mod mirrors;
+mod own;
+pub(crate) mod pages;
 mod roles;
 mod shapes;
 mod steps;
 
-use std::collections::BTreeMap;
+use std::fmt;
 use std::ops::Range;
-use std::path::PathBuf;
 
-use baton_graph::{Batch, ExecError, Executor, Graph, KvBlock, Limits, Logits, SeqId, Span, Usage};
+use baton_graph::{Batch, ExecError, Executor, Graph, KvBlock, Limits, Logits, SeqId, Usage};
 use baton_weights::Weights;
 
-use self::chain::{Arrays, Bindings, Slot, chain};
-use self::mirrors::{Mirror, SequenceStates};
+use self::own::Own;
 use self::pages::Pages;
-use self::roles::Roles;
-use self::shapes::{Form, bounded, check_head};
 use crate::files::Hashes;
-use crate::host::Host;
-use crate::interpret::{Extreme, Interpreter, Tensor};
-use crate::lower::{DECODE, HEAD, HIDDEN_STATE, POSITION};
-use crate::mil::{Function, TensorType};
+use crate::interpret::{Extreme, Interpreter};
 use crate::package::Package;
-use crate::runtime::{ArrayId, Call, Device, Interpreted, Runtime};
+use crate::runtime::{Device, Interpreted, Runtime, Source};
 use crate::unit::NAME;
 use crate::{Error, Result};
 
-/// Runs the functions of a package, or of all packages of a model in chunks.
-///
-/// Prompts go through the prefill functions; single tokens through the decode function, if there is one,
-/// whose states are then a copy of the cache.
+/// Runs the functions of a package, or of all packages of a model.
 #[derive(Debug)]
 pub struct PackageExecutor {
     graph: Graph,
-    host: Host,
-    runtime: Box<dyn Runtime>,
-    /// The packages of layers, in their order, with the layers of each.
-    chunks: Vec<(usize, Range<usize>)>,
-    /// The packages of the head, in the order of the vocabulary, with their results.
-    heads: Vec<(usize, Vec<(String, TensorType)>)>,
-    /// What the head reads.
-    head_input: TensorType,
-    /// New tokens and history of each prefill function, which all chunks have.
-    functions: Vec<(usize, usize)>,
-    /// Places and type of the states of the decode function, for each chunk.
-    decode: Option<Vec<TensorType>>,
-    /// The arrays of each function, by its name and chunk.
-    bindings: BTreeMap<String, Vec<Bindings>>,
-    arrays: Arrays,
-    /// What the arrays of earlier keys and values hold, and for which history they are.
-    past: (Mirror, usize),
-    states: SequenceStates,
     limits: Limits,
-    pages: Pages,
-    weight_bytes: usize,
+    program: Box<dyn Program>,
+}
+
+/// What packages of a layout compute, and how. The cache that counts is in pages; functions have copies of
+/// it.
+pub(crate) trait Program: Send + fmt::Debug {
+    /// The cache.
+    fn pages(&self) -> &Pages;
+
+    /// As [`Program::pages`], to change it.
+    fn pages_mut(&mut self) -> &mut Pages;
+
+    /// Tokens that can be looked up.
+    fn input_vocab(&self) -> usize;
+
+    /// Evaluates a batch whose pages are there already, each span behind so many tokens of its sequence, and
+    /// says the rows of logits that are wanted.
+    ///
+    /// # Errors
+    /// If a function cannot be called.
+    fn evaluate(&mut self, batch: &Batch, starts: &[usize]) -> Result<Vec<f32>>;
+
+    /// From position `len` on, a sequence is no longer what functions have of it.
+    fn forget(&mut self, seq: SeqId, len: usize);
+
+    /// A sequence is over.
+    fn free(&mut self, seq: SeqId);
+
+    /// A sequence has now the first tokens of another.
+    fn copied(&mut self, from: SeqId, to: SeqId, len: usize) {
+        let _ = (from, to, len);
+    }
+
+    /// Whether keys and values up to position `end` may come from elsewhere.
+    ///
+    /// # Errors
+    /// If it could not go on behind them.
+    fn can_import(&self, end: usize) -> Result<()> {
+        let _ = end;
+        Ok(())
+    }
+
+    /// Bytes of all weights.
+    fn weight_bytes(&self) -> usize;
+
+    /// The largest results so far, if anybody takes note of them.
+    fn extremes(&self) -> Vec<Extreme> {
+        Vec::new()
+    }
 }
 
 impl PackageExecutor {
     /// The executor of packages that were made of `graph`, each with the interpreter that runs it, in the
     /// order of [`Lowering::parts`](crate::lower::Lowering::parts).
+    ///
+    /// Prompts go through the prefill functions; single tokens through the decode function, if there is one,
+    /// whose states are then a copy of the cache.
     ///
     /// # Errors
     /// If they are not all of the graph, have no functions for contexts as long as the limits say, or have some
@@ -95,13 +119,12 @@ impl PackageExecutor {
         device: &Device,
         graph: &Graph,
         weights: &Weights,
-        packages: &[(PathBuf, Package)],
+        packages: &[Source],
         hashes: &Hashes,
         limits: Limits,
     ) -> Result<PackageExecutor> {
-        let opened: Vec<_> = packages.iter().map(|(path, package)| (&**path, package)).collect();
-        let runtime = device.open(&opened, hashes)?;
-        let packages: Vec<&Package> = packages.iter().map(|(_, package)| package).collect();
+        let runtime = device.open(packages, hashes)?;
+        let packages: Vec<&Package> = packages.iter().filter_map(Source::package).collect();
         PackageExecutor::with_runtime(graph, weights, &packages, runtime, limits)
     }
 
@@ -117,203 +140,18 @@ impl PackageExecutor {
         runtime: Box<dyn Runtime>,
         limits: Limits,
     ) -> Result<PackageExecutor> {
-        let Roles { chunks, heads, functions, decode, head_rows, factor } =
-            Roles::of(packages.iter().copied())?;
-        let forms = functions.iter().map(|&(tokens, history)| Form::prefill(tokens, history));
-        let mut forms = forms.collect::<Result<Vec<Form>>>()?;
-        let longest = functions.iter().map(|(_, history)| *history).max();
-        let starts = functions.iter().any(|(_, history)| *history == 0);
-        if !starts || longest.is_none_or(|longest| longest + 1 < limits.context) {
-            return Err(Error::Unsupported {
-                what: format!("a context of {} tokens by this package", limits.context),
-                instead: "use a shorter one, or compile functions for longer histories".into(),
-            });
-        }
-        let host = Host::new(graph, weights, factor)?;
-        let layers = chunks.last().map_or(0, |(_, layers)| layers.end);
-        if host.anatomy.cache.is_some_and(|[expected, ..]| expected != layers) {
-            return Err(Error::malformed(format!("its {layers} layers are not the model's")));
-        }
-        let function = |package: usize, name: &str| {
-            packages[package].model.program.functions.get(name).ok_or_else(other_model)
-        };
-        let decode = decode && host.anatomy.cache.is_some();
-        let state = |&(package, _): &(usize, _)| {
-            let mut states = function(package, DECODE)?.states();
-            let first = states.next().map(|(_, ty)| ty.clone());
-            first.ok_or_else(|| Error::malformed(format!("its function {DECODE:?} has no state")))
-        };
-        let decode = decode.then(|| chunks.iter().map(state).collect::<Result<Vec<_>>>());
-        let decode = decode.transpose()?;
-        let state = decode.as_ref().and_then(|states| states.first());
-        forms.extend(state.map(Form::decode).transpose()?);
-        let mut known = host.names();
-        known.push(POSITION.into());
-        let mut bindings = BTreeMap::new();
-        for form in forms {
-            let found = chunks.iter().map(|(package, _)| function(*package, &form.name));
-            let found = found.collect::<Result<Vec<&Function>>>()?;
-            for (i, (function, (_, layers))) in found.iter().zip(&chunks).enumerate() {
-                // What the others end with is what those behind them read.
-                let hidden = (i + 1 == found.len()).then_some(host.anatomy.hidden);
-                form.check(function, layers.len(), hidden, &host.anatomy)?;
-            }
-            let bound = chain(&found, &known)?;
-            bindings.insert(form.name, bound);
-        }
-        bounded(HEAD, host.anatomy.hidden.max(graph.vocab()), head_rows)?;
-        let dtype = crate::mil::DataType::Float16;
-        let head_input = TensorType::new(dtype, &[1, host.anatomy.hidden, 1, head_rows]);
-        let rows = heads.iter().try_fold(0usize, |sum, &package| {
-            Ok::<_, Error>(sum.saturating_add(check_head(function(package, HEAD)?, &head_input)?))
-        })?;
-        if rows != graph.vocab() {
-            return Err(other_model());
-        }
-        let outputs = |&package: &usize| {
-            let outputs = function(package, HEAD)?.outputs();
-            Ok((package, outputs.map(|(name, ty)| (name.to_owned(), ty.clone())).collect()))
-        };
-        Ok(PackageExecutor {
-            graph: graph.clone(),
-            weight_bytes: packages.iter().map(|package| package.weight_bytes() as usize).sum(),
-            heads: heads.iter().map(outputs).collect::<Result<_>>()?,
-            head_input,
-            pages: Pages::new(host.anatomy.cache, &limits),
-            // As many as have whole contexts in the cache.
-            states: SequenceStates::new(limits.kv_tokens / limits.context.max(1)),
-            past: (Mirror::default(), 0),
-            arrays: Arrays::default(),
-            host,
-            runtime,
-            chunks,
-            functions,
-            decode,
-            bindings,
-            limits,
-        })
+        let program = Own::new(graph, weights, packages, runtime, &limits)?;
+        Ok(PackageExecutor::of(graph, limits, Box::new(program)))
+    }
+
+    /// The executor of a program that computes what a graph does.
+    pub(crate) fn of(graph: &Graph, limits: Limits, program: Box<dyn Program>) -> PackageExecutor {
+        PackageExecutor { graph: graph.clone(), limits, program }
     }
 
     /// The largest results so far of all packages whose interpreters take note of them.
     pub fn extremes(&self) -> Vec<Extreme> {
-        self.runtime.extremes()
-    }
-
-    /// Evaluates a span whose pages are there already, and appends the wanted rows of its hidden state.
-    fn span(
-        &mut self,
-        span: &Span,
-        start: usize,
-        first_row: usize,
-        rows: &mut Vec<f32>,
-    ) -> Result<()> {
-        let mut done = 0;
-        while done < span.tokens.len() {
-            let (rest, past) = (&span.tokens[done..], start + done);
-            let (hidden, tokens, columns) = match rest {
-                [token] if self.decodes(past) => (self.decode_token(span.seq, *token, past)?, 1, 1),
-                _ => self.prefill_tokens(span.seq, rest, past)?,
-            };
-            if first_row < done + tokens {
-                let hidden = self.runtime.get(hidden)?;
-                let hidden = hidden.as_floats().ok_or_else(other_model)?;
-                for column in first_row.saturating_sub(done)..tokens {
-                    let row = hidden.get(column..).ok_or_else(other_model)?;
-                    rows.extend(row.iter().step_by(columns));
-                }
-            }
-            done += tokens;
-        }
-        Ok(())
-    }
-
-    /// Logits of rows of the hidden state.
-    fn head(&mut self, rows: &[f32]) -> Result<Vec<f32>> {
-        let hidden = self.host.anatomy.hidden;
-        let mut logits = Vec::new();
-        let columns = self.head_input.shape[3];
-        let each = self.runtime.together().saturating_mul(hidden * columns);
-        for rows in rows.chunks(each) {
-            self.head_calls(rows, &mut logits)?;
-        }
-        // What many rows at once have taken is not kept.
-        let first = Slot::head_call(0);
-        let unwanted =
-            self.arrays.drain(|slot| slot.is_of_head() && !slot.purpose.starts_with(&first));
-        unwanted.into_iter().for_each(|array| self.runtime.release(array));
-        let wanted = rows.len() / hidden * self.graph.vocab();
-        if logits.len() == wanted { Ok(logits) } else { Err(other_model()) }
-    }
-
-    /// As [`PackageExecutor::head`], with one call of each package for as many rows as it takes at once.
-    fn head_calls(&mut self, rows: &[f32], logits: &mut Vec<f32>) -> Result<()> {
-        let PackageExecutor { heads, head_input, arrays, runtime, host, .. } = self;
-        let (hidden, columns) = (host.anatomy.hidden, head_input.shape[3]);
-        let groups: Vec<&[f32]> = rows.chunks(hidden * columns).collect();
-        let mut array = |call: usize, name: &str, ty: &TensorType| {
-            arrays.get(&Slot::of_head(call, name, ty), |ty| runtime.array(ty))
-        };
-        let (mut inputs, mut outputs) = (Vec::new(), vec![Vec::new(); heads.len()]);
-        for call in 0..groups.len() {
-            inputs.push(array(call, HIDDEN_STATE, head_input)?);
-            for (head, (_, results)) in heads.iter().enumerate() {
-                let of =
-                    |(name, ty): &(String, TensorType)| array(call, &format!("{head}/{name}"), ty);
-                outputs[head].push(results.iter().map(of).collect::<Result<Vec<ArrayId>>>()?);
-            }
-        }
-        for (group, &input) in groups.iter().zip(&inputs) {
-            let mut x = vec![0.0; hidden * columns];
-            for (column, row) in group.chunks_exact(hidden).enumerate() {
-                x[column..].iter_mut().step_by(columns).zip(row).for_each(|(x, &v)| *x = v);
-            }
-            runtime.set(input, Tensor::floats(&head_input.shape, x))?;
-        }
-        for ((package, results), outputs) in heads.iter().zip(&outputs) {
-            let call = |(&input, outputs): (&ArrayId, &Vec<ArrayId>)| Call {
-                package: *package,
-                function: HEAD,
-                inputs: vec![(HIDDEN_STATE, input)],
-                outputs: results
-                    .iter()
-                    .map(|(name, _)| name.as_str())
-                    .zip(outputs.iter().copied())
-                    .collect(),
-                state: None,
-            };
-            let calls: Vec<Call<'_>> = inputs.iter().zip(outputs).map(call).collect();
-            let job = runtime.start(&calls)?;
-            runtime.wait(job)?;
-        }
-        for (call, group) in groups.iter().enumerate() {
-            let pieces = outputs.iter().flat_map(|outputs| &outputs[call]);
-            let pieces = pieces.map(|&piece| runtime.get(piece)).collect::<Result<Vec<_>>>()?;
-            for column in 0..group.len() / hidden {
-                for piece in &pieces {
-                    let piece = piece.as_floats().ok_or_else(other_model)?;
-                    let row = piece.get(column..).ok_or_else(other_model)?;
-                    logits.extend(row.iter().step_by(columns));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn evaluate(&mut self, batch: &Batch, starts: &[usize]) -> Result<Vec<f32>> {
-        let wanted = batch.wanted_rows();
-        let mut rows = Vec::new();
-        for (at, (span, &start)) in batch.spans.iter().zip(starts).enumerate() {
-            let first = wanted.iter().find(|(_, origin)| origin.span == at);
-            let first = first.map_or(usize::MAX, |(_, origin)| origin.token);
-            self.span(span, start, first, &mut rows)?;
-        }
-        self.head(&rows)
-    }
-
-    /// From position `len` on, a sequence is no longer what functions have of it.
-    fn forget(&mut self, seq: SeqId, len: usize) {
-        self.past.0.forget(seq, len);
-        self.states.forget(seq, len);
+        self.program.extremes()
     }
 }
 
@@ -335,10 +173,10 @@ impl From<Error> for ExecError {
 
 impl Executor for PackageExecutor {
     fn forward(&mut self, batch: &Batch) -> std::result::Result<Logits, ExecError> {
-        batch.check(self.host.vocab(), &self.limits)?;
+        batch.check(self.program.input_vocab(), &self.limits)?;
         let starts: Vec<usize> = batch.spans.iter().map(|span| self.len(span.seq)).collect();
-        self.pages.pager.append_batch(batch)?;
-        let values = self.evaluate(batch, &starts);
+        self.program.pages_mut().pager.append_batch(batch)?;
+        let values = self.program.evaluate(batch, &starts);
         if values.is_err() {
             for (span, &start) in batch.spans.iter().zip(&starts) {
                 self.truncate(span.seq, start)?;
@@ -353,23 +191,26 @@ impl Executor for PackageExecutor {
     }
 
     fn len(&self, seq: SeqId) -> usize {
-        self.pages.pager.len(seq)
+        self.program.pages().pager.len(seq)
     }
 
     fn truncate(&mut self, seq: SeqId, len: usize) -> std::result::Result<(), ExecError> {
-        self.forget(seq, len);
-        self.pages.pager.truncate(seq, len)
+        self.program.pages_mut().pager.truncate(seq, len)?;
+        self.program.forget(seq, len);
+        Ok(())
     }
 
     fn copy(&mut self, from: SeqId, to: SeqId, len: usize) -> std::result::Result<(), ExecError> {
-        self.forget(to, 0);
-        self.pages.pager.copy(from, to, len)
+        self.program.pages_mut().pager.copy(from, to, len)?;
+        self.program.forget(to, 0);
+        self.program.copied(from, to, len);
+        Ok(())
     }
 
     fn free(&mut self, seq: SeqId) {
-        self.forget(seq, 0);
-        self.states.free(seq);
-        self.pages.pager.free(seq);
+        self.program.forget(seq, 0);
+        self.program.free(seq);
+        self.program.pages_mut().pager.free(seq);
     }
 
     fn export_kv(
@@ -377,7 +218,7 @@ impl Executor for PackageExecutor {
         seq: SeqId,
         range: Range<usize>,
     ) -> std::result::Result<KvBlock, ExecError> {
-        self.pages.export(&self.graph, seq, range)
+        self.program.pages().export(&self.graph, seq, range)
     }
 
     fn import_kv(
@@ -387,15 +228,18 @@ impl Executor for PackageExecutor {
         block: &KvBlock,
     ) -> std::result::Result<(), ExecError> {
         block.check(&self.graph)?;
-        self.pages.import(seq, at, block)
+        KvBlock::check_position(at, self.len(seq))?;
+        self.program.can_import(at + block.tokens)?;
+        self.program.pages_mut().import(seq, at, block)
     }
 
     fn usage(&self) -> Usage {
+        let pages = self.program.pages();
         Usage {
-            weight_bytes: self.weight_bytes,
-            kv_bytes: self.pages.bytes(),
+            weight_bytes: self.program.weight_bytes(),
+            kv_bytes: pages.bytes(),
             scratch_bytes: 0,
-            kv_tokens: self.pages.tokens(),
+            kv_tokens: pages.tokens(),
             kv_capacity: self.limits.kv_tokens,
         }
     }

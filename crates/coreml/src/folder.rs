@@ -20,9 +20,10 @@ use serde_json::{Map, Value, json};
 
 use crate::executor::PackageExecutor;
 use crate::files::{self, Hashes};
+use crate::foreign::Foreign;
 use crate::interpret::{Interpreter, Precision};
 use crate::package::{Package, inside};
-use crate::runtime::Device;
+use crate::runtime::{Device, Source};
 use crate::unit::NAME;
 use crate::{Error, Result};
 
@@ -33,7 +34,7 @@ pub const FOLDER_FILE: &str = "baton.json";
 /// What it calls the form of the folder. Earlier ones lack the list of files.
 pub const FOLDER_FORMAT: u64 = 3;
 
-/// The layout of packages that are run here, which is meant where none is named.
+/// The layout that is meant where none is named.
 const LAYOUT: &str = "baton";
 
 /// A description is some hundred bytes for each matrix, feature and file: less than 200 KiB for models of a
@@ -47,6 +48,7 @@ const MOST_HEADS: usize = 128;
 #[derive(Clone, Debug)]
 pub struct Folder {
     path: PathBuf,
+    layout: String,
     fingerprint: String,
     context: usize,
     packages: Vec<String>,
@@ -85,11 +87,6 @@ impl Folder {
             }
             _ => return Err("is of no format that is known; compile the model again".to_owned()),
         }
-        if let Some(layout) = value["layout"].as_str().filter(|&layout| layout != LAYOUT) {
-            return Err(format!(
-                "says that the packages are laid out for {layout}; compile the model with --layout {LAYOUT}"
-            ));
-        }
         let context = value["context"].as_u64().and_then(|n| usize::try_from(n).ok());
         let (mut packages, mut seen) = (Vec::new(), BTreeSet::new());
         for entry in value["packages"].as_array().ok_or("lists no packages")? {
@@ -113,6 +110,7 @@ impl Folder {
         }
         Ok(Folder {
             path: path.to_owned(),
+            layout: value["layout"].as_str().unwrap_or(LAYOUT).to_owned(),
             fingerprint: value["fingerprint"].as_str().ok_or("has no fingerprint")?.to_owned(),
             context: context.filter(|&n| n > 0).ok_or("has no context")?,
             packages,
@@ -133,13 +131,37 @@ impl Folder {
     /// Opens the packages, in their order, after a look at every file of the folder.
     ///
     /// # Errors
-    /// If a file is missing, damaged, or not the one that was written, or one that is read is not listed.
+    /// If a file is missing, damaged, or not the one that was written, or one that is read is not listed; or if
+    /// the packages are laid out for others.
     pub fn packages(&self) -> Result<Vec<Package>> {
-        self.checked_packages().map(|(packages, _)| packages)
+        self.own_packages().map(|(packages, _)| packages)
     }
 
     /// As [`Folder::packages`], with the hashes of all files.
-    fn checked_packages(&self) -> Result<(Vec<Package>, Hashes)> {
+    fn own_packages(&self) -> Result<(Vec<Package>, Hashes)> {
+        if self.layout != LAYOUT {
+            let problem = format!(
+                "says that the packages are laid out for {}, but their names do not; compile the model again, \
+                 or with --layout {LAYOUT}",
+                self.layout
+            );
+            return Err(Error::Folder { path: self.path.join(FOLDER_FILE), problem });
+        }
+        self.all_packages()
+    }
+
+    /// The packages, in whatever layout, with the hashes of all files.
+    fn all_packages(&self) -> Result<(Vec<Package>, Hashes)> {
+        let hashes = self.check_files()?;
+        let packages = self.paths().map(|path| Package::open(&path)).collect::<Result<_>>()?;
+        Ok((packages, hashes))
+    }
+
+    /// Looks at every file of the folder, and returns the hash of each.
+    ///
+    /// # Errors
+    /// As [`Folder::packages`].
+    pub(crate) fn check_files(&self) -> Result<Hashes> {
         self.check_listed()?;
         let other = |path: &Path| Error::Folder {
             path: path.to_owned(),
@@ -163,9 +185,7 @@ impl Folder {
                 false => Err(other(&path)),
             }
         });
-        let hashes = hashes.collect::<Result<Hashes>>()?;
-        let packages = self.paths().map(|path| Package::open(&path)).collect::<Result<_>>()?;
-        Ok((packages, hashes))
+        hashes.collect()
     }
 
     /// That every file that is read is listed.
@@ -189,7 +209,7 @@ impl Folder {
     }
 
     /// That its packages were made of a graph.
-    fn check(&self, graph: &Graph, limits: &Limits) -> Result<()> {
+    pub(crate) fn check(&self, graph: &Graph, limits: &Limits) -> Result<()> {
         let layers =
             graph.nodes().iter().filter(|node| matches!(node.op, Op::Attention(_))).count();
         if self.packages.len() > layers.max(1) + MOST_HEADS {
@@ -257,11 +277,21 @@ impl Unit for FolderUnit {
         limits: Limits,
     ) -> std::result::Result<Box<dyn Executor>, ExecError> {
         graph.check_limits(&limits)?;
+        if let Some(foreign) = Foreign::find(&self.folder)? {
+            return Ok(Box::new(foreign.executor(
+                graph,
+                limits,
+                &self.pool,
+                self.device.as_ref(),
+            )?));
+        }
         let folder = Folder::open(&self.folder)?;
         folder.check(graph, &limits)?;
-        let (packages, hashes) = folder.checked_packages()?;
+        let (packages, hashes) = folder.own_packages()?;
         if let Some(device) = &self.device {
-            let packages: Vec<_> = folder.paths().zip(packages).collect();
+            let sources = folder.paths().zip(packages);
+            let packages: Vec<_> =
+                sources.map(|(path, p)| Source::Package(path, Box::new(p))).collect();
             let executor = PackageExecutor::on(device, graph, weights, &packages, &hashes, limits)?;
             return Ok(Box::new(executor));
         }

@@ -10,6 +10,7 @@
 //! - [`layout`]: how the packages of a model are laid out, for Baton and for other programs.
 //! - [`lower`]: makes functions of a model's graph; [`calibrate`] finds what keeps it in half precision.
 //! - [`Folder`], [`FolderUnit`]: the packages that a model was compiled into, found again and run.
+//! - [`Foreign`]: folders that other projects' programs run, found and run here too.
 //! - [`CoreMl`], [`PackageExecutor`]: the compute unit that both make together; [`compare`]: how good it is.
 //! - [`runtime`]: what an executor's functions are run by.
 //!
@@ -23,6 +24,7 @@ mod error;
 mod executor;
 mod files;
 mod folder;
+mod foreign;
 mod host;
 pub mod interpret;
 pub mod layout;
@@ -44,6 +46,7 @@ pub use calibrate::{Calibration, calibrate};
 pub use error::{Error, Problem, Result};
 pub use executor::PackageExecutor;
 pub use folder::{FOLDER_FILE, FOLDER_FORMAT, Folder, FolderUnit, Installing, describe_files};
+pub use foreign::{Foreign, Sizes, packages_context};
 pub use model::{Array, ArrayType, Feature, FeatureKind, FunctionDescription, Metadata, Model};
 pub use package::{Draft, Package, PackageWriter};
 pub use quality::{Quality, compare, measure};

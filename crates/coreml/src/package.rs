@@ -141,7 +141,7 @@ fn root_model(folder: &Path) -> Result<PathBuf> {
     inside(path).map(Path::to_owned).ok_or_else(|| wrong("names a model outside of it"))
 }
 
-fn read(path: &Path, limit: u64) -> Result<Vec<u8>> {
+pub(crate) fn read(path: &Path, limit: u64) -> Result<Vec<u8>> {
     let (file, len) = files::open(path)?;
     if len > limit {
         return Err(Error::malformed(format!("{} is too long", path.display())));

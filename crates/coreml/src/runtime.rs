@@ -24,7 +24,7 @@ use std::fmt;
 use half::f16;
 
 pub use self::compiled::{CompiledCache, CompiledEntry};
-pub use self::device::{Compiled, Device, Platform, Preparing, Setup};
+pub use self::device::{Compiled, Device, Platform, Preparing, Setup, Source};
 pub use self::interpreted::Interpreted;
 pub use self::layout::{Layout, picture};
 pub use self::policy::{ComputeUnits, OVERRIDES, Overrides, with_fallback};

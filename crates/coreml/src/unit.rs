@@ -14,7 +14,7 @@ use crate::files::Hashes;
 use crate::interpret::{Interpreter, Precision};
 use crate::lower::{Chunks, Lowering, MilLowering, Ranges};
 use crate::package::{LARGEST, Package, PackageWriter};
-use crate::runtime::Device;
+use crate::runtime::{Device, Source};
 
 /// The name of the unit.
 pub(crate) const NAME: &str = "coreml";
@@ -147,7 +147,7 @@ impl CoreMl {
             });
             let path = path.map_err(|error| failed.unwrap_or_else(|| error.into()))?;
             let package = Package::open(&path)?;
-            packages.push((path, package));
+            packages.push(Source::Package(path, Box::new(package)));
         }
         Ok(PackageExecutor::on(device, graph, weights, &packages, &Hashes::new(), limits)?)
     }

@@ -17,6 +17,7 @@ use baton_text::Tokenizer;
 
 use crate::load::{Compiled, compile_model};
 use crate::model_text::ModelText;
+use crate::open::open_model;
 use crate::{CancelToken, Error, LoadOptions, MemoryPlan, Result};
 use batches::batches;
 pub(crate) use batches::limits;
@@ -89,7 +90,7 @@ impl Embedder {
     /// makes no sense, or memory is short.
     pub fn load(path: impl AsRef<Path>, options: &LoadOptions) -> Result<Embedder> {
         let started = Instant::now();
-        let model = Model::open(path)?;
+        let model = open_model(path)?;
         Self::from_model(&model, options, started)
     }
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use baton_coreml::Folder;
+use baton_coreml::packages_context;
 use baton_coreml::runtime::CompiledCache;
 use baton_cpu::PackedCache;
 use baton_graph::{ExecError, Executor, Graph, KvType, Limits};
@@ -13,6 +13,7 @@ use baton_weights::{Weights, available_memory};
 
 use crate::memory::MemoryPlan;
 use crate::model_text::ModelText;
+use crate::open::open_model;
 use crate::speculation::MOST_GUESSES;
 use crate::units::Holding;
 use crate::{
@@ -124,15 +125,15 @@ impl LoadOptions {
 }
 
 impl Engine {
-    /// Loads a model: a GGUF file, or a folder with `config.json`, safetensors and
-    /// `tokenizer.json`.
+    /// Loads a model: a GGUF file, a folder with `config.json`, safetensors and
+    /// `tokenizer.json`, or a folder of packages.
     ///
     /// # Errors
     /// If the files are missing, damaged or of an unknown kind, an option makes no sense, or memory
     /// is short.
     pub fn load(path: impl AsRef<Path>, options: &LoadOptions) -> Result<Engine> {
         let started = Instant::now();
-        let model = Model::open(path)?;
+        let model = open_model(path)?;
         Self::from_model(&model, options, started)
     }
 
@@ -167,7 +168,7 @@ impl Engine {
         };
         tracing::debug!(limits = ?executor.limits(), %memory, time = ?traits.load_time, "loaded");
         let Some(draft) = &options.draft else { return Ok(Engine::new(executor, traits)) };
-        let draft = Model::open(draft)?;
+        let draft = open_model(draft)?;
         let options = draft_options(&draft, options, executor.limits().context);
         let draft = Engine::from_model(&draft, &options, Instant::now())?;
         let traits = ModelTraits { load_time: started.elapsed(), ..traits };
@@ -193,7 +194,7 @@ pub fn compile_model(model: &Model, options: &LoadOptions) -> Result<Compiled> {
     let options = &options.decided(model)?.0;
     let limits = limits(model.config(), options)?;
     let (graph, weights) = model.build(&BuildOptions { context: limits.context })?;
-    let memory = whole_plan(&graph, &weights, &limits, options)?;
+    let memory = with_packages(model, whole_plan(&graph, &weights, &limits, options)?);
     check_memory(&memory)?;
     let one_unit = LoadOptions { prefill: None, remote: None, ..options.clone() };
     let options = if graph.needs_whole_texts() { &one_unit } else { options };
@@ -209,7 +210,15 @@ pub fn plan_memory(model: &Model, options: &LoadOptions) -> Result<MemoryPlan> {
     let options = &options.decided(model)?.0;
     let limits = limits(model.config(), options)?;
     let (graph, weights) = model.build(&BuildOptions { context: limits.context })?;
-    whole_plan(&graph, &weights, &limits, options)
+    Ok(with_packages(model, whole_plan(&graph, &weights, &limits, options)?))
+}
+
+/// A plan with the packages that are all that there is of a model, whose graph has none of their weights.
+fn with_packages(model: &Model, plan: MemoryPlan) -> MemoryPlan {
+    match model.packaged() {
+        Some(_) => MemoryPlan { weights: model.stored_bytes(), ..plan },
+        None => plan,
+    }
 }
 
 /// How the draft model of one with this context is loaded. What lies behind the context that it was
@@ -240,7 +249,7 @@ fn whole_plan(
 ) -> Result<MemoryPlan> {
     let plan = memory_plan(graph, weights, limits, options);
     let Some(draft) = &options.draft else { return Ok(plan) };
-    let draft = Model::open(draft)?;
+    let draft = open_model(draft)?;
     let draft = plan_memory(&draft, &draft_options(&draft, options, limits.context))?;
     let apart = plan.apart.saturating_add(draft.apart);
     Ok(MemoryPlan { draft: draft.total(), apart, ..plan })
@@ -252,9 +261,7 @@ fn limits(config: &ModelConfig, options: &LoadOptions) -> Result<Limits> {
         None => {
             let context = default_context(config, options.kv_type, available_memory());
             match &options.packages {
-                Some(folder) => {
-                    context.min(Folder::open(folder).map_err(ExecError::from)?.context())
-                }
+                Some(folder) => context.min(packages_context(folder).map_err(ExecError::from)?),
                 None => context,
             }
         }

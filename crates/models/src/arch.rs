@@ -52,6 +52,10 @@ pub(crate) const FAMILIES: &[&Family] = &[
     &bert::NOMIC_BERT,
 ];
 
+/// That of a model of which only packages are there, which name none of the others.
+pub(crate) const UNKNOWN: Family =
+    Family { name: "unknown", model_types: &[], gguf: &[], ..llama::LLAMA };
+
 impl Family {
     /// The family of a `model_type`.
     pub(crate) fn of_model_type(name: &str) -> Result<&'static Family> {

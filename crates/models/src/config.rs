@@ -4,6 +4,7 @@ use baton_graph::{Activation, Gate, RopeLayout, Routing};
 
 use crate::embedding::EmbeddingConfig;
 use crate::hyper::{self, Hyper};
+use crate::packaged::PackagedSizes;
 use crate::rope::{RopeConfig, RopeScaling};
 use crate::{Error, Result, rope_keys};
 
@@ -176,6 +177,49 @@ impl ModelConfig {
         }
         let rope = rope_keys::read(h, &config, rope_keys::Kind::Global)?;
         Ok(ModelConfig { rope, ..config })
+    }
+
+    /// That of a model of which no more is known than sizes; what is not, is as in most models.
+    ///
+    /// # Errors
+    /// If a size is that of no model.
+    pub(crate) fn of_sizes(sizes: &PackagedSizes) -> Result<Self> {
+        let &PackagedSizes { vocab, hidden, layers, kv_heads, head_dim, context } = sizes;
+        if layers == 0 || layers > MAX_LAYERS {
+            return Err(Error::Unsupported {
+                what: format!("packages of {layers} layers"),
+                instead: "take those of a model of 1 to 1024",
+            });
+        }
+        let config = ModelConfig {
+            vocab,
+            hidden,
+            ffn: 0,
+            heads: kv_heads,
+            kv_heads,
+            head_dim,
+            context_length: context,
+            layers: vec![LayerConfig::default(); layers],
+            tied: false,
+            norm_eps: 1e-5,
+            norm_offset: 0.0,
+            embedding_scale: 1.0,
+            attention_scale: (head_dim as f32).powf(-0.5),
+            attention_softcap: None,
+            logit_softcap: None,
+            qk_norm: false,
+            post_norms: false,
+            sinks: false,
+            gate: Gate::Plain(Activation::Silu),
+            rope: RopeConfig { theta: 10000.0, rotary_dim: head_dim, scaling: RopeScaling::None },
+            local_rope: None,
+            rope_layout: RopeLayout::Half,
+            experts: None,
+            bidirectional: false,
+            embedding: None,
+            encoder: None,
+        };
+        Ok(config)
     }
 
     /// Ties the output matrix to the embedding unless the file says or shows otherwise: for

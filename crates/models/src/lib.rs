@@ -30,6 +30,7 @@ mod loader;
 mod model;
 mod names;
 mod outline;
+mod packaged;
 mod rope;
 mod rope_keys;
 #[cfg(feature = "shapes")]
@@ -43,5 +44,6 @@ pub use embedding::{DenseConfig, EmbeddingConfig};
 pub use error::{Error, Result};
 pub use model::{BuildOptions, Model, Quantization};
 pub use outline::{OUTLINE_FILE, PACKAGES_FILE};
+pub use packaged::{Packaged, PackagedSizes};
 pub use rope::{RopeConfig, RopeScaling, RopeTable};
 pub use source::{Source, TensorSummary};

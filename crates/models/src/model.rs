@@ -14,6 +14,7 @@ use crate::hyper::{self, Hyper};
 use crate::loader::Loader;
 use crate::names::Slot;
 use crate::outline::Outline;
+use crate::packaged::{self, Packaged};
 use crate::source::{Source, TensorSummary};
 use crate::{Error, Result, decoder, embedding, encoder, outline, rope_keys};
 
@@ -32,6 +33,7 @@ pub struct Model {
     tensors: Vec<TensorSummary>,
     fingerprint: [u8; 32],
     outline: Option<Outline>,
+    packaged: Option<Packaged>,
 }
 
 /// What a graph is built for.
@@ -98,13 +100,34 @@ impl Model {
                 (source.name(), source.licence(), tensors, fingerprint)
             }
         };
-        Ok(Model { family, config, source, name, licence, tensors, fingerprint, outline })
+        let packaged = None;
+        Ok(Model { family, config, source, name, licence, tensors, fingerprint, outline, packaged })
+    }
+
+    /// The model in a folder of packages that name no model: all that is known of it is what they show, and
+    /// what lies beside them of its texts.
+    ///
+    /// # Errors
+    /// If there is no tokenizer, or the numbers are none of a model.
+    pub fn of_packages(packaged: Packaged) -> Result<Self> {
+        let (source, config) = (packaged::source(&packaged.folder)?, packaged.config()?);
+        let Packaged { name, licence, fingerprint, .. } = packaged.clone();
+        let (family, tensors) = (packaged.family(), packaged.tensors());
+        let (outline, packaged) = (None, Some(packaged));
+        Ok(Model { family, config, source, name, licence, tensors, fingerprint, outline, packaged })
     }
 
     /// The folder of packages that compute with the model's tensors, if its files hold but those that
     /// tokens are looked up in. What [`Model::build`] yields then lacks the weights of all others.
     pub fn packages(&self) -> Option<&Path> {
-        self.outline.as_ref().map(|outline| outline.folder.as_path())
+        let outlined = self.outline.as_ref().map(|outline| outline.folder.as_path());
+        outlined.or_else(|| self.packaged.as_ref().map(|packaged| packaged.folder.as_path()))
+    }
+
+    /// What packages say of themselves, if [they are all that there is](Model::of_packages). Its tensors are
+    /// then these packages, and other hyperparameters than the sizes are not known.
+    pub fn packaged(&self) -> Option<&Packaged> {
+        self.packaged.as_ref()
     }
 
     /// The text of an [`OUTLINE_FILE`](crate::OUTLINE_FILE), by which a folder that holds some of the
@@ -222,6 +245,9 @@ impl Model {
                 what: "a context of 0 tokens".into(),
                 instead: "build for one token at least",
             });
+        }
+        if let Some(packaged) = &self.packaged {
+            return Ok((packaged.graph()?, Weights::new()));
         }
         let files = Files { source: &self.source, outline: self.outline.as_ref() };
         let mut loader = Loader::new(&self.name, files, self.family);

@@ -310,7 +310,7 @@ fn file_names(folder: &Path) -> Result<Vec<String>> {
 }
 
 /// The one GGUF file, or the first part of the one split file, in a folder.
-fn only_gguf(folder: &Path) -> Result<PathBuf> {
+pub(crate) fn only_gguf(folder: &Path) -> Result<PathBuf> {
     let is_model = |name: &String| {
         let later_part = name.contains("-of-") && !name.contains("-00001-of-");
         // A multimodal model's other half.
@@ -347,6 +347,6 @@ fn stem(path: &Path) -> String {
     stem.unwrap_or_default().to_string_lossy().into_owned()
 }
 
-fn no_model(path: &Path, problem: impl Into<String>) -> Error {
+pub(crate) fn no_model(path: &Path, problem: impl Into<String>) -> Error {
     Error::NoModel { path: path.into(), problem: problem.into() }
 }

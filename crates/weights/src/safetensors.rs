@@ -111,6 +111,18 @@ impl Checkpoint {
         Ok(Checkpoint { files, config, quantization, stored, tensors })
     }
 
+    /// A folder without weights, of which `config.json` is read if it is there.
+    ///
+    /// # Errors
+    /// If that is malformed.
+    pub fn without_tensors(folder: &Path) -> Result<Self> {
+        let (path, config) = folder::config(folder)?;
+        let quantization =
+            Quantization::of(&config).map_err(|problem| Error::Malformed { path, problem })?;
+        let (stored, tensors) = Default::default();
+        Ok(Checkpoint { files: Vec::new(), config, quantization, stored, tensors })
+    }
+
     /// The `config.json` beside the weights; null if there is none.
     pub fn config(&self) -> &Value {
         &self.config

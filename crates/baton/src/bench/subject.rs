@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use baton_engine::{Compiled, CompiledCache, LoadOptions, PackedCache, PassWork, compile_model};
+use baton_engine::{
+    Compiled, CompiledCache, LoadOptions, PackedCache, PassWork, compile_model, open_model,
+};
 use baton_graph::Executor;
 use baton_models::shape::{Need, Wanted};
 use baton_models::{Model, Source};
@@ -76,7 +78,7 @@ impl Subject {
     /// # Errors
     /// If it cannot be opened.
     pub fn open(path: &Path, caches: Caches) -> anyhow::Result<Subject> {
-        let model = Model::open(path)?;
+        let model = open_model(path)?;
         let filename = path.display().to_string();
         Ok(Subject {
             origin: Origin::Files(path.to_owned(), caches),
@@ -130,7 +132,7 @@ impl Subject {
             }
             Origin::Files(path, caches) => (path, caches),
         };
-        let load = || compile(&Model::open(path)?, setting, context, caches);
+        let load = || compile(&open_model(path)?, setting, context, caches);
         if caches.packed.is_some() {
             // The first time ever weights are packed and written; every other time they are there.
             drop(load()?);
@@ -158,7 +160,7 @@ const NOT_AGAIN: &str = "not asked for, or measured with another setting";
 /// Takes a model's files, and all packed weights, out of the system's memory, or says why not.
 fn forget_all(path: &Path, packed: Option<&PackedCache>) -> anyhow::Result<Result<(), String>> {
     let mut files: Vec<PathBuf> = {
-        let model = Model::open(path)?;
+        let model = open_model(path)?;
         match model.source() {
             Source::Gguf(file) => file.paths().map(Path::to_owned).collect(),
             Source::Checkpoint { files, .. } => files.paths().map(Path::to_owned).collect(),

@@ -20,7 +20,7 @@ use anyhow::Context;
 use baton_coreml::layout::Layout;
 use baton_coreml::lower::{MilLowering, Sample};
 use baton_coreml::{Calibration, FOLDER_FILE, calibrate, describe_files};
-use baton_models::Model;
+use baton_engine::open_model;
 
 use self::compiler::{Compiler, Written};
 use crate::computing::Threads;
@@ -173,7 +173,7 @@ pub fn execute(args: &Args) -> anyhow::Result<()> {
     }
     let store = models::store()?;
     let model = models::get(&store, &models::resolve(&store, name)?)?;
-    let model = Model::open(&model.path)?;
+    let model = open_model(&model.path)?;
     if let Some(folder) = model.packages() {
         let shown = folder.display();
         return Err(hinted(

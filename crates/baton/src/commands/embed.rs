@@ -4,8 +4,7 @@ use std::io::{self, IsTerminal, Read, Write};
 use std::time::Instant;
 
 use anyhow::Context;
-use baton_engine::{EmbedOptions, Embedder, Embedding, Error, LoadOptions};
-use baton_models::Model;
+use baton_engine::{EmbedOptions, Embedder, Embedding, Error, LoadOptions, open_model};
 use serde_json::json;
 
 use crate::computing::Threads;
@@ -88,7 +87,7 @@ pub fn execute(args: Args) -> anyhow::Result<()> {
         packed: args.packing.cache(&store),
         ..LoadOptions::default()
     };
-    let embedder = Embedder::from_model(&Model::open(&local.path)?, &options, started)?;
+    let embedder = Embedder::from_model(&open_model(&local.path)?, &options, started)?;
     drop(spinner);
     let dimensions = args.dimensions.map(|n| n as usize);
     let options = EmbedOptions { dimensions, truncate: args.truncate, ..EmbedOptions::default() };

@@ -7,9 +7,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use baton_engine::{
-    Compiled, Key, LoadOptions, PrefillServer, UnitChoice, UnitKind, compile_model,
+    Compiled, Key, LoadOptions, PrefillServer, UnitChoice, UnitKind, compile_model, open_model,
 };
-use baton_models::Model;
 
 use crate::computing::Computing;
 use crate::failure::{eprintln_quietly, hinted, usage};
@@ -64,7 +63,7 @@ pub fn execute(args: &Args) -> anyhow::Result<()> {
     models::warn_if_unusable(&store)?;
     let local = models::named_or_default(&store, args.model.as_deref())?;
     let key = key(&args.prefill_key.clone().unwrap_or_else(|| units::key_path(&store)))?;
-    let model = Model::open(&local.path)?;
+    let model = open_model(&local.path)?;
     if model.is_embedding() {
         return Err(usage(format_args!(
             "{} makes vectors; there is nothing to hand over",

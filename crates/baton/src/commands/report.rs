@@ -8,8 +8,9 @@ use anyhow::Context;
 use baton_coreml::Package;
 use baton_coreml::report::{FunctionReport, MeasuredUnit, Report, Warning};
 use baton_engine::core_ml;
+use serde_json::json;
 
-use crate::failure::hinted;
+use crate::failure::{hinted, usage};
 use crate::{format, models, packing};
 
 /// Shown below the help.
@@ -17,6 +18,7 @@ pub const EXAMPLES: &str = "\
 Examples:
   baton report smollm2-ane                    a package that baton compile has made
   baton report Model.mlpackage                or one of anybody
+  baton report smollm2-anemll                 all packages of a folder, one after the other
   baton report Model.mlpackage --html r.html  a page with a picture of a layer, coloured by unit
   baton report Model.mlpackage --json | jq .least_flops_share
   baton report Model.mlpackage --fail-below 0.8  for scripts: fails if less is on the Neural Engine
@@ -31,7 +33,7 @@ const PACKAGE: &str = "model.mlpackage";
 /// Arguments of `baton report`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The package, or the folder that baton compile made
+    /// The package, or a folder of packages
     #[arg(value_name = "PACKAGE")]
     package: PathBuf,
     /// Print JSON
@@ -57,29 +59,52 @@ fn share(text: &str) -> Result<f64, String> {
 pub fn execute(args: &Args) -> anyhow::Result<()> {
     let inside = args.package.join(PACKAGE);
     let path: &Path = if inside.is_dir() { &inside } else { &args.package };
-    if !path.join("Manifest.json").is_file() {
-        let shown = args.package.display();
-        let hint = "name a folder X.mlpackage; baton compile makes one of a model";
-        return Err(hinted(format!("{shown} is no Core ML package"), hint));
-    }
-    let package = Package::open(path)?;
-    let mut report = Report::of(&package);
-    if let Some(device) = core_ml(packing::compiled(&models::store()?))? {
-        report.add_placements(&device.placements(path, &package)?);
+    let paths = packages(path)?;
+    let device = core_ml(packing::compiled(&models::store()?))?;
+    let mut reports = Vec::new();
+    for path in &paths {
+        let package = Package::open(path)?;
+        let mut report = Report::of(&package);
+        if let Some(device) = &device {
+            report.add_placements(&device.placements(path, &package)?);
+        }
+        reports.push(report);
     }
     if let Some(file) = &args.html {
+        let [report] = &reports[..] else {
+            return Err(usage("--html is for one package; name one of those in the folder"));
+        };
         let title = format!("Where {} would run", args.package.display());
         fs::write(file, report.to_html(&title))
             .with_context(|| format!("cannot write {}", file.display()))?;
     }
+    let least = |reports: &[Report]| {
+        let shares = reports.iter().map(Report::least_share);
+        shares.fold(1.0, f64::min)
+    };
     let mut out = io::stdout().lock();
-    if args.json {
-        writeln!(out, "{}", serde_json::to_string_pretty(&report.to_json())?)?;
-    } else {
-        print(&mut out, &report)?;
+    match &reports[..] {
+        [report] if args.json => {
+            writeln!(out, "{}", serde_json::to_string_pretty(&report.to_json())?)?;
+        }
+        [report] => print(&mut out, report)?,
+        _ if args.json => {
+            let named = paths.iter().zip(&reports);
+            let packages = named.map(|(path, report)| (file_name(path), report.to_json()));
+            let packages: serde_json::Map<_, _> = packages.collect();
+            let all = json!({ "least_flops_share": least(&reports), "packages": packages });
+            writeln!(out, "{}", serde_json::to_string_pretty(&all)?)?;
+        }
+        _ => {
+            for (i, (path, report)) in paths.iter().zip(&reports).enumerate() {
+                let blank = if i == 0 { "" } else { "\n" };
+                writeln!(out, "{blank}{}", format::harmless(&file_name(path)))?;
+                print(&mut out, report)?;
+            }
+        }
     }
     out.flush()?;
-    let found = report.least_share();
+    let found = least(&reports);
     match args.fail_below {
         Some(wanted) if found < wanted => {
             let (found, wanted) = (percent(found), percent(wanted));
@@ -90,6 +115,34 @@ pub fn execute(args: &Args) -> anyhow::Result<()> {
         }
         _ => Ok(()),
     }
+}
+
+/// The packages at a path: one, or all in a folder, by their names.
+fn packages(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let is_package = |path: &Path| path.join("Manifest.json").is_file();
+    if is_package(path) {
+        return Ok(vec![path.to_owned()]);
+    }
+    let entries = fs::read_dir(path).into_iter().flatten().filter_map(Result::ok);
+    let mut found: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+    let compiled = found.iter().any(|path| path.extension().is_some_and(|end| end == "mlmodelc"));
+    found.retain(|path| is_package(path));
+    found.sort();
+    if !found.is_empty() {
+        return Ok(found);
+    }
+    let shown = path.display();
+    let hint = match compiled {
+        true => {
+            "what is compiled has no operations to report on; get the .mlpackage that it was made of"
+        }
+        false => "name a folder X.mlpackage; baton compile makes one of a model",
+    };
+    Err(hinted(format!("{shown} is no Core ML package"), hint))
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 fn percent(share: f64) -> String {

@@ -3,8 +3,7 @@
 use std::io::{self, Read, Write};
 
 use anyhow::Context;
-use baton_engine::ModelText;
-use baton_models::Model;
+use baton_engine::{ModelText, open_model};
 use baton_text::Tokenizer;
 use serde_json::json;
 
@@ -54,7 +53,7 @@ pub fn execute(args: &Args) -> anyhow::Result<()> {
     let store = models::store()?;
     let reference = models::resolve(&store, &args.model)?;
     let model = models::get(&store, &reference)?;
-    let tokenizer = ModelText::of(&Model::open(&model.path)?)?.tokenizer;
+    let tokenizer = ModelText::of(&open_model(&model.path)?)?.tokenizer;
     let add_special = !args.no_special;
     let ids = if args.plain {
         tokenizer.encode_as_text(&text, add_special)?

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use baton_engine::{TuneOptions, UnitChoice, UnitKind, tune};
-use baton_models::Model;
+use baton_engine::{TuneOptions, UnitChoice, UnitKind, open_model, tune};
 
 use crate::computing::Computing;
 use crate::failure::{eprintln_quietly, hinted};
@@ -48,7 +47,7 @@ pub fn execute(args: &Args) -> anyhow::Result<()> {
     let store = models::store()?;
     models::warn_if_unusable(&store)?;
     let local = models::named_or_default(&store, args.model.as_deref())?;
-    let model = Model::open(&local.path)?;
+    let model = open_model(&local.path)?;
     if model.is_embedding() {
         let problem = format!("{} makes vectors, which always happens on one unit", local.name);
         return Err(hinted(problem, "there is nothing to choose; measure a model that answers"));

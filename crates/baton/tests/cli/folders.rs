@@ -125,3 +125,61 @@ fn folders_that_are_damaged_or_of_an_older_version_are_refused() {
     }
     run().ok();
 }
+
+#[test]
+fn folders_laid_out_for_the_programs_of_others_run_as_well() {
+    let home = Home::new();
+    for (layout, told) in [("anemll", "embeddings"), ("coreml-llm-cli", "chunk1")] {
+        let options = ["--layout", layout, "--prefix", "tiny", "-c", "256", "--tokens", "16"];
+        let folder = compiled(&home, layout, &options);
+        let at = |name: &str| Path::new(&folder).join(name);
+        let answer = || json(home.run(&["run", &folder, PROMPT, "--temp", "0", "--json"]));
+        let answered = answer();
+        assert_eq!(answered["text"], ANSWER, "{layout}: {answered}");
+        assert_eq!(answered["phases"]["decode_unit"], "coreml");
+        // The model that they were made of goes on with what they have read.
+        let model = home.model();
+        let relay = ["--prefill", "coreml", "--decode", "cpu", "--crossover", "4", "--json"];
+        let relay = [&["run", &model, PROMPT, "--temp", "0", "--packages", &folder], &relay[..]];
+        let answered = json(home.run(&relay.concat()));
+        assert_eq!(answered["text"], ANSWER, "{layout}: {answered}");
+        let tokens = |of: &str| answered["tokens"][of].as_u64().unwrap();
+        assert_eq!(tokens("handed_over"), tokens("prefilled") - 1, "{answered}");
+        // Damaged, then without the description that shows it.
+        let file = at(&format!("tiny_{told}.mlpackage/Manifest.json"));
+        let text = fs::read_to_string(&file).unwrap();
+        fs::write(&file, format!("{text} ")).unwrap();
+        home.run(&["run", &folder, PROMPT]).failed(1, "not the file that was compiled");
+        fs::write(&file, text).unwrap();
+        fs::remove_file(at("baton.json")).unwrap();
+        assert_eq!(answer()["text"], ANSWER, "{layout} without baton.json");
+        home.run(&relay.concat()).failed(1, "run the folder by itself");
+        home.run(&["run", &folder, PROMPT, "-c", "512"]).failed(1, "room for 256");
+        home.run(&["run", &folder, PROMPT, "--decode", "cpu"]).failed(1, "--packages");
+        home.run(&["compile", &folder, "-o", "x"]).failed(1, "name the model itself");
+        let shown = home.run(&["show", &folder]).ok();
+        let packages = format!("laid out for {layout}");
+        for text in ["256 tokens", "tiny_", &packages, "Template"] {
+            assert!(shown.contains(text), "{text} in {shown}");
+        }
+        let shown = json(home.run(&["show", &folder, "--json"]));
+        assert_eq!(shown["packages"]["layout"], layout);
+        let said = home.run(&["report", &folder]).ok();
+        assert!(said.contains("tiny_") && said.contains("on the Neural Engine"), "{said}");
+        let report = json(home.run(&["report", &folder, "--json"]));
+        assert!(report["packages"].as_object().unwrap().len() >= 3, "{report}");
+        home.run(&["report", &folder, "--html", "x.html"]).failed(2, "one package");
+        let ids = |model: &str| home.run(&["tokenize", model, PROMPT]).ok();
+        assert_eq!(ids(&folder), ids(&model));
+        let bench = ["bench", &folder, "-p", "8", "-n", "2", "-r", "1", "-o", "json"];
+        let rows = json(home.run(&bench));
+        assert!(rows.as_array().unwrap().iter().all(|row| row["avg_ts"].as_f64() > Some(0.0)));
+        // Without a tokenizer it says what to get, and compiled packages are for a Mac.
+        fs::rename(at("tokenizer.gguf"), at("x")).unwrap();
+        home.run(&["run", &folder, PROMPT]).failed(1, "put the tokenizer.json");
+        fs::rename(at("x"), at("tokenizer.gguf")).unwrap();
+        let package = at(&format!("tiny_{told}.mlpackage"));
+        fs::rename(&package, package.with_extension("mlmodelc")).unwrap();
+        home.run(&["run", &folder, PROMPT]).failed(1, "metadata.json");
+    }
+}

@@ -9,7 +9,7 @@ use crate::{Error, Result};
 
 /// What an array is for, with its type. What has the same place lies in the same array.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Slot {
+pub(crate) struct Slot {
     pub purpose: String,
     pub ty: TensorType,
 }
@@ -23,12 +23,12 @@ pub(super) struct Bindings {
 
 /// The arrays that were made.
 #[derive(Debug, Default)]
-pub(super) struct Arrays {
+pub(crate) struct Arrays {
     made: BTreeMap<Slot, ArrayId>,
 }
 
 impl Slot {
-    fn new(purpose: impl Into<String>, ty: &TensorType) -> Slot {
+    pub fn new(purpose: impl Into<String>, ty: &TensorType) -> Slot {
         Slot { purpose: purpose.into(), ty: ty.clone() }
     }
 
@@ -126,6 +126,11 @@ impl Arrays {
         let array = make(&slot.ty)?;
         self.made.insert(slot.clone(), array);
         Ok(array)
+    }
+
+    /// Puts an array into a slot, in the place of the one that was there.
+    pub fn put(&mut self, slot: Slot, array: ArrayId) {
+        self.made.insert(slot, array);
     }
 
     /// Takes the arrays out that nobody wants any more.

@@ -5,28 +5,26 @@
 
 use baton_graph::SeqId;
 
-use crate::runtime::StateId;
-
 /// Which sequence a copy is of, and how many of its positions it has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Mirror {
+pub(crate) struct Mirror {
     of: Option<SeqId>,
     len: usize,
 }
 
-/// The states of the sequences that were answered last.
+/// The states of the sequences that were answered last, each a `T`.
 #[derive(Debug)]
-pub(super) struct SequenceStates {
-    held: Vec<SequenceState>,
+pub(crate) struct SequenceStates<T> {
+    held: Vec<SequenceState<T>>,
     most: usize,
     clock: u64,
 }
 
-/// The states of one sequence, one for each chunk.
+/// The state of one sequence.
 #[derive(Debug)]
-pub(super) struct SequenceState {
+pub(crate) struct SequenceState<T> {
     pub mirror: Mirror,
-    pub states: Vec<StateId>,
+    pub held: T,
     used: u64,
 }
 
@@ -54,9 +52,9 @@ impl Mirror {
     }
 }
 
-impl SequenceStates {
+impl<T> SequenceStates<T> {
     /// At most so many sequences have states.
-    pub fn new(most: usize) -> SequenceStates {
+    pub fn new(most: usize) -> SequenceStates<T> {
         SequenceStates { held: Vec::new(), most: most.max(1), clock: 0 }
     }
 
@@ -65,15 +63,15 @@ impl SequenceStates {
     pub fn of<E>(
         &mut self,
         seq: SeqId,
-        make: impl FnOnce() -> Result<Vec<StateId>, E>,
-    ) -> Result<&mut SequenceState, E> {
+        make: impl FnOnce() -> Result<T, E>,
+    ) -> Result<&mut SequenceState<T>, E> {
         self.clock += 1;
         let own = self.held.iter().position(|state| state.mirror.is_of(seq));
         let at = match own {
             Some(at) => at,
             None if self.held.len() < self.most => {
-                let states = make()?;
-                self.held.push(SequenceState { mirror: Mirror::default(), states, used: 0 });
+                let held = make()?;
+                self.held.push(SequenceState { mirror: Mirror::default(), held, used: 0 });
                 self.held.len() - 1
             }
             None => {
@@ -125,15 +123,15 @@ mod tests {
     fn each_sequence_has_states_of_its_own_until_there_are_too_many() {
         let mut states = SequenceStates::new(2);
         let mut made = 0;
-        let mut of = |states: &mut SequenceStates, seq, len| {
+        let mut of = |states: &mut SequenceStates<usize>, seq, len| {
             let state = states.of::<()>(seq, || {
                 made += 1;
-                Ok(vec![StateId(made)])
+                Ok(made)
             });
             let state = state.unwrap();
             let before = state.mirror.has(seq);
             state.mirror.holds(seq, len);
-            (state.states[0].0, before)
+            (state.held, before)
         };
         assert_eq!(of(&mut states, A, 5), (1, 0));
         assert_eq!(of(&mut states, B, 7), (2, 0));
@@ -147,6 +145,6 @@ mod tests {
         states.free(B);
         assert_eq!(of(&mut states, A, 2), (1, 0));
         assert_eq!(of(&mut states, C, 2), (2, 1));
-        assert!(SequenceStates::new(1).of(A, || Err("full")).is_err());
+        assert!(SequenceStates::<()>::new(1).of(A, || Err("full")).is_err());
     }
 }

@@ -10,7 +10,7 @@ const PAGE: usize = 1;
 
 /// Keys and values of every sequence.
 #[derive(Debug)]
-pub(super) struct Pages {
+pub(crate) struct Pages {
     pub pager: Pager,
     /// Keys, then values, of a position, each `(layers, heads, features)`.
     pages: Vec<Option<Box<[f16]>>>,
@@ -20,20 +20,23 @@ pub(super) struct Pages {
 
 /// Some rows of a tensor `(layers, heads, places, features)`, which may be larger than the cache is.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Grid {
+pub(crate) struct Grid {
+    /// Of the tensor, the layer that comes first.
+    first: usize,
     heads: usize,
     places: usize,
 }
 
 impl Grid {
-    /// The rows of a tensor of that shape, if it can hold so many layers of such a cache.
-    fn of(shape: &[usize], layers: usize, [_, heads, width]: [usize; 3]) -> Option<Grid> {
+    /// The rows of a tensor of that shape, if it can hold these layers of such a cache.
+    fn of(shape: &[usize], layers: Range<usize>, [_, heads, width]: [usize; 3]) -> Option<Grid> {
         let &[l, h, places, w] = shape else { return None };
-        (l >= layers && h >= heads && w >= width).then_some(Grid { heads: h, places })
+        let fits = l >= layers.end && h >= heads && w >= width;
+        fits.then_some(Grid { first: layers.start, heads: h, places })
     }
 
     fn row(self, layer: usize, head: usize, place: usize) -> usize {
-        (layer * self.heads + head) * self.places + place
+        ((self.first + layer) * self.heads + head) * self.places + place
     }
 }
 
@@ -43,8 +46,13 @@ impl Pages {
         Pages { pages: vec![None; pager.pages()], pager, cache: cache.unwrap_or([0; 3]) }
     }
 
-    /// How rows lie in a tensor for some layers.
+    /// How rows lie in a tensor for some layers, of which the first is at its beginning.
     pub fn grid(&self, shape: &[usize], layers: usize) -> Option<Grid> {
+        self.grid_at(shape, 0..layers)
+    }
+
+    /// As [`Pages::grid`], for layers of the tensor that do not begin it.
+    pub fn grid_at(&self, shape: &[usize], layers: Range<usize>) -> Option<Grid> {
         Grid::of(shape, layers, self.cache)
     }
 

@@ -4,14 +4,15 @@ use std::ops::Range;
 
 use baton_graph::SeqId;
 
-use super::{PackageExecutor, other_model};
+use super::other_model;
+use super::own::Own;
 use crate::host::Host;
 use crate::interpret::Tensor;
 use crate::lower::{CACHES, DECODE, HIDDEN_STATE, NEW, PAST, POSITION, prefill_name};
 use crate::runtime::{ArrayId, Call, Job, Place, StateId};
 use crate::{Error, Result};
 
-impl PackageExecutor {
+impl Own {
     /// The function for `tokens` new tokens behind `past` others: the one with the fewest columns that
     /// takes all of them, else the one with the most.
     fn function(&self, tokens: usize, past: usize) -> Option<(usize, usize)> {
@@ -77,10 +78,10 @@ impl PackageExecutor {
         let places: Vec<Option<usize>> =
             (0..places).map(|place| (place <= position).then_some(place)).collect();
         self.set_inputs(DECODE, &[token], position, 1, &places)?;
-        let PackageExecutor { states, runtime, chunks, .. } = self;
+        let Own { states, runtime, chunks, .. } = self;
         let make = || chunks.iter().map(|(package, _)| runtime.state(*package, DECODE)).collect();
         let held = states.of::<Error>(seq, make)?;
-        let (states, known) = (held.states.clone(), held.mirror.has(seq));
+        let (states, known) = (held.held.clone(), held.mirror.has(seq));
         // Until all of it was right, nothing is.
         held.mirror.holds(seq, 0);
         let mut hidden = None;
@@ -96,7 +97,7 @@ impl PackageExecutor {
     }
 
     /// The array of a slot.
-    fn array(&mut self, slot: &super::Slot) -> Result<ArrayId> {
+    fn array(&mut self, slot: &super::chain::Slot) -> Result<ArrayId> {
         let runtime = &mut self.runtime;
         self.arrays.get(slot, |ty| runtime.array(ty))
     }
@@ -131,12 +132,12 @@ impl PackageExecutor {
         state: Option<StateId>,
     ) -> Result<(Job, ArrayId)> {
         let bindings = self.bindings[name][chunk].clone();
-        let mut arrays = |slots: &'_ [(String, super::Slot)]| {
+        let mut arrays = |slots: &'_ [(String, super::chain::Slot)]| {
             slots.iter().map(|(_, slot)| self.array(slot)).collect::<Result<Vec<_>>>()
         };
         let (inputs, outputs) = (arrays(&bindings.inputs)?, arrays(&bindings.outputs)?);
         fn named<'a>(
-            slots: &'a [(String, super::Slot)],
+            slots: &'a [(String, super::chain::Slot)],
             arrays: &[ArrayId],
         ) -> Vec<(&'a str, ArrayId)> {
             slots.iter().map(|(name, _)| name.as_str()).zip(arrays.iter().copied()).collect()

@@ -30,7 +30,7 @@ impl Folder {
         device: &Device,
         tell: &mut dyn FnMut(Installing<'_>),
     ) -> Result<Vec<(String, PathBuf)>> {
-        let ((packages, hashes), count) = (self.checked_packages()?, self.packages.len());
+        let ((packages, hashes), count) = (self.all_packages()?, self.packages.len());
         let named = self.packages.iter().zip(self.paths()).zip(&packages).enumerate();
         let installed = named.map(|(index, ((name, path), package))| {
             let tell =

@@ -68,6 +68,39 @@ pub enum Preparing<'a> {
     Loading(&'a str),
 }
 
+/// What a device is to run.
+#[derive(Debug)]
+pub enum Source {
+    /// A package at its path.
+    Package(PathBuf, Box<Package>),
+    /// What Core ML has made of a package somewhere else.
+    Compiled {
+        /// The folder.
+        path: PathBuf,
+        /// Its functions.
+        functions: Vec<String>,
+        /// What they may use.
+        units: ComputeUnits,
+    },
+}
+
+impl Source {
+    /// The package, if it is one.
+    pub fn package(&self) -> Option<&Package> {
+        match self {
+            Source::Package(_, package) => Some(package),
+            Source::Compiled { .. } => None,
+        }
+    }
+
+    /// Where it lies.
+    pub fn path(&self) -> &Path {
+        match self {
+            Source::Package(path, _) | Source::Compiled { path, .. } => path,
+        }
+    }
+}
+
 /// A machine that has Core ML, with the folder for what is compiled.
 #[derive(Clone, Debug)]
 pub struct Device {
@@ -92,16 +125,23 @@ impl Device {
     ///
     /// # Errors
     /// If one cannot be compiled, kept or loaded.
-    pub fn open(
-        &self,
-        packages: &[(&Path, &Package)],
-        hashes: &Hashes,
-    ) -> Result<Box<dyn Runtime>> {
-        let compiled = |(path, package): &(&Path, &Package)| {
-            let path = self.announced(path, hashes)?;
-            Ok(Compiled { path, functions: setups(package, &self.overrides) })
+    pub fn open(&self, sources: &[Source], hashes: &Hashes) -> Result<Box<dyn Runtime>> {
+        let compiled = |source: &Source| match source {
+            Source::Package(path, package) => {
+                let path = self.announced(path, hashes)?;
+                Ok(Compiled { path, functions: setups(package, &self.overrides) })
+            }
+            Source::Compiled { path, functions, units } => {
+                let several = functions.len() > 1;
+                let setup = |name: &String| {
+                    let units = self.overrides.of(name).unwrap_or(*units);
+                    (name.clone(), Setup { name: several.then(|| name.clone()), units })
+                };
+                let functions = functions.iter().map(setup).collect();
+                Ok(Compiled { path: path.clone(), functions })
+            }
         };
-        let compiled = packages.iter().map(compiled).collect::<Result<_>>()?;
+        let compiled = sources.iter().map(compiled).collect::<Result<_>>()?;
         self.platform.runtime(compiled)
     }
 

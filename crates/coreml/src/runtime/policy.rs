@@ -6,6 +6,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::layout::names::anemll::PREFILL;
 use crate::lower::{DECODE, HEAD};
 use crate::mil::Function;
 use crate::report::FunctionReport;
@@ -71,6 +72,12 @@ impl Overrides {
         let text = std::env::var(OVERRIDES).unwrap_or_default();
         text.parse().map_err(|problem| format!("{OVERRIDES}={text:?}: {problem}"))
     }
+
+    /// What they say of a function.
+    pub(super) fn of(&self, name: &str) -> Option<ComputeUnits> {
+        let said = self.0.iter().filter(|(known, _)| name.starts_with(known.as_str()));
+        said.max_by_key(|(known, _)| known.len()).map(|(_, units)| *units)
+    }
 }
 
 impl FromStr for Overrides {
@@ -102,12 +109,12 @@ pub fn units(
     report: &FunctionReport,
     overrides: &Overrides,
 ) -> ComputeUnits {
-    let said = overrides.0.iter().filter(|(known, _)| name.starts_with(known.as_str()));
-    if let Some((_, units)) = said.max_by_key(|(known, _)| known.len()) {
-        return *units;
+    if let Some(units) = overrides.of(name) {
+        return units;
     }
     let tables = || function.body.ops.iter().any(|op| op.kind == "constexpr_lut_to_dense");
-    let single = name != HEAD && (name == DECODE || function.states().next().is_some());
+    let has_states = || function.states().next().is_some();
+    let single = ![HEAD, PREFILL].contains(&name) && (name == DECODE || has_states());
     match report.share().0 >= WORTH && (!single || tables()) {
         true => ComputeUnits::CpuAndNeuralEngine,
         false => ComputeUnits::CpuAndGpu,

@@ -1,6 +1,9 @@
 //! The layouts of other projects, driven as those projects' programs drive them, against the reference.
 
 mod anemll;
+#[path = "../fake/mod.rs"]
+mod fake;
+mod folders;
 mod llm_cli;
 
 use std::sync::Arc;

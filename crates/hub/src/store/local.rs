@@ -10,8 +10,12 @@ use crate::hf::RemoteFile;
 use crate::hf::select::{select, shard};
 use crate::{Error, HfRef, Result};
 
-/// The file that a folder of packages is known by.
-const PACKAGES: &str = "baton.json";
+/// What folders of packages are known by: our description of one, Anemll's, and a package that all of
+/// coreml-llm-cli's have.
+const PACKAGES: [&str; 4] =
+    ["baton.json", META, "cache-processor.mlpackage", "cache-processor.mlmodelc"];
+/// The description by which Anemll's programs are given a folder.
+const META: &str = "meta.yaml";
 /// Folders in each other that a package has at most, and more.
 const DEPTH: usize = 8;
 
@@ -20,7 +24,11 @@ pub(super) fn open(path: &Path) -> Result<LocalModel> {
     let data = std::fs::metadata(path)
         .map_err(|source| Error::NoSuchPath { path: path.into(), source })?;
     let path = std::path::absolute(path).map_err(Error::io("find", path))?;
-    if path.join(PACKAGES).is_file() {
+    let path = match path.parent() {
+        Some(folder) if data.is_file() && path.ends_with(META) => folder.to_owned(),
+        _ => path,
+    };
+    if PACKAGES.iter().any(|name| path.join(name).exists()) {
         let mut files = Vec::new();
         list_all(&path, "", DEPTH, &mut files)?;
         return Ok(LocalModel { path: path.clone(), ..model(&path, &path, files) });

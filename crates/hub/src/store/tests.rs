@@ -134,6 +134,19 @@ fn paths_are_opened_in_place() {
     let model = get(folder.to_str().unwrap()).unwrap();
     assert_eq!((model.path.as_path(), model.files.len(), model.size), (folder.as_path(), 3, 12));
 
+    // So is what other projects' programs run, also named by its description.
+    for (name, described) in [("anemll", "meta.yaml"), ("cli", "cache-processor.mlmodelc/x")] {
+        let description = put(&format!("{name}/{described}"));
+        put(&format!("{name}/tokenizer.gguf"));
+        put(&format!("{name}/a_chunk1.mlmodelc/weights/weight.bin"));
+        let folder = dir.path().join(name);
+        let model = get(folder.to_str().unwrap()).unwrap();
+        assert_eq!((model.path.as_path(), model.files.len()), (folder.as_path(), 3));
+        if described == "meta.yaml" {
+            assert_eq!(get(&description).unwrap().path, folder);
+        }
+    }
+
     // Ollama's files have no extension.
     let blob = put("blobs/sha256-0123");
     let model = get(&blob).unwrap();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use baton_engine::{ModelText, Sampling, hex, template_source};
+use baton_engine::{ModelText, Sampling, hex, open_model, template_source};
 use baton_hub::{Entry, LocalModel, Sha256};
 use baton_models::{Model, Source};
 use baton_text::OutputFormat;
@@ -71,7 +71,7 @@ impl Facts {
     /// # Errors
     /// If the files are damaged, or of an architecture that is not known.
     pub(super) fn gather(local: &LocalModel, entry: Option<&Entry>) -> Result<Facts> {
-        let model = Model::open(&local.path).map_err(baton_engine::Error::from)?;
+        let model = open_model(&local.path)?;
         Ok(Self::of(&model, local, entry))
     }
 
@@ -196,7 +196,7 @@ impl Details {
     /// # Errors
     /// If the files are damaged, or of an architecture that is not known.
     pub(super) fn read(local: &LocalModel, verbose: bool) -> Result<Details> {
-        let model = Model::open(&local.path).map_err(baton_engine::Error::from)?;
+        let model = open_model(&local.path)?;
         let tensors = model.source().tensors().map_err(baton_engine::Error::from)?;
         let tensor = |t: &baton_models::TensorSummary| json!({ "name": t.name, "type": t.dtype, "shape": t.shape });
         Ok(Details {

@@ -4,7 +4,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use baton_engine::{LoadOptions, MemoryPlan, SchedulerOptions, available_memory, plan_memory};
+use baton_engine::{
+    LoadOptions, MemoryPlan, SchedulerOptions, available_memory, open_model, plan_memory,
+};
 use baton_hub::LocalModel;
 use baton_models::Model;
 use tokio::sync::watch;
@@ -95,7 +97,7 @@ impl Opened {
     ) -> Result<Opened> {
         let started = Instant::now();
         let facts = shared.facts_of(&name, local)?;
-        let model = Model::open(&local.path).map_err(baton_engine::Error::from)?;
+        let model = open_model(&local.path)?;
         let mut options = shared.options.load.clone();
         options.context = match facts.capabilities.embedding {
             // What the server was started with is meant for answers.

@@ -98,7 +98,8 @@ fn next_steps(layout: &Layout, output: &Path) -> Vec<String> {
     let package = names::PACKAGE;
     let mut lines = vec![
         "not compared with the model; the same weights are with --layout baton".to_owned(),
-        "on a Mac, compile the packages first:".to_owned(),
+        format!("  baton run {folder} TEXT"),
+        "for their own programs, on a Mac, compile the packages first:".to_owned(),
         format!(
             "  for p in {folder}/*.{package}; do xcrun coremlcompiler compile \"$p\" {folder}; done"
         ),

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use baton_engine::{
     Choice, Compiled, LoadOptions, ModelText, RelayOptions, compare_handoff, compile_model,
+    open_model,
 };
-use baton_models::Model;
 
 use crate::failure::{hinted, usage};
 use crate::progress::Spinner;
@@ -21,7 +21,7 @@ const ANSWER: usize = 64;
 /// If there are not two units, the model cannot be loaded, or the prompt does not fit.
 pub fn compare(path: &Path, options: LoadOptions, prompt: &str) -> anyhow::Result<()> {
     let spinner = Spinner::start("loading the model twice");
-    let model = Model::open(path)?;
+    let model = open_model(path)?;
     let tokens = ModelText::of(&model)?.tokenizer.encode(prompt, true)?;
     let chosen = options.choice.clone().unwrap_or_default().choose(&model, &options)?;
     let remote = options.remote.as_ref().map(|remote| remote.address.clone());

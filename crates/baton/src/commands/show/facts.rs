@@ -1,8 +1,8 @@
 //! Gathering what `baton show` prints.
 
-use baton_engine::{ModelText, Sampling, template_source};
+use baton_engine::{ModelText, Sampling, open_model, template_source};
 use baton_hub::{Entry, LocalModel};
-use baton_models::{Model, ModelConfig, RopeScaling};
+use baton_models::{Model, ModelConfig, Packaged, RopeScaling};
 use baton_text::Tokenizer;
 use baton_weights::GgufFile;
 use serde_json::json;
@@ -28,7 +28,7 @@ impl Facts {
     /// # Errors
     /// If they are damaged, or of an architecture that is not known.
     pub fn gather(local: LocalModel, entry: Option<&Entry>) -> anyhow::Result<Self> {
-        let model = Model::open(&local.path)?;
+        let model = open_model(&local.path)?;
         let text = ModelText::of(&model);
         let license = model.licence().map(str::to_owned);
         let license = license.or_else(|| entry?.license.clone());
@@ -70,19 +70,27 @@ impl Facts {
         }
         row("  licence", self.license.clone().unwrap_or_else(|| "not stated".into()));
         row("Architecture", self.model.architecture().to_owned());
-        let (count, n) = (format::count(self.model.parameters()), self.model.parameters());
-        row("  parameters", format!("{count} ({n})"));
-        row("  context", format!("{} tokens", config.context_length));
-        for (name, value) in shape(config) {
-            row(&format!("  {name}"), value);
+        if let Some(packaged) = self.model.packaged() {
+            rows.extend(packages(packaged));
+        } else {
+            let (count, n) = (format::count(self.model.parameters()), self.model.parameters());
+            row("  parameters", format!("{count} ({n})"));
+            row("  context", format!("{} tokens", config.context_length));
+            for (name, value) in shape(config) {
+                row(&format!("  {name}"), value);
+            }
+            let bytes = self.model.stored_bytes();
+            let bits = bytes as f64 * 8.0 / self.model.parameters().max(1) as f64;
+            row("Tensors", format!("{}, {bits:.2} bits per weight", format::bytes(bytes)));
+            for kind in self.model.quantization() {
+                let (tensors, size) = (kind.tensors, format::bytes(kind.bytes as u64));
+                row(
+                    &format!("  {}", kind.kind),
+                    format!("{:<8} {tensors:>4} in {size}", kind.dtype),
+                );
+            }
         }
-        let bytes = self.model.stored_bytes();
-        let bits = bytes as f64 * 8.0 / self.model.parameters().max(1) as f64;
-        row("Tensors", format!("{}, {bits:.2} bits per weight", format::bytes(bytes)));
-        for kind in self.model.quantization() {
-            let (tensors, size) = (kind.tensors, format::bytes(kind.bytes as u64));
-            row(&format!("  {}", kind.kind), format!("{:<8} {tensors:>4} in {size}", kind.dtype));
-        }
+        let mut row = |name: &str, value: String| rows.push([name.to_owned(), value]);
         match &self.text {
             Ok(ModelText { tokenizer, .. }) => {
                 row("Tokenizer", format!("{} tokens", tokenizer.vocab_size()));
@@ -149,6 +157,9 @@ impl Facts {
             "head_dim": config.head_dim,
             "vocabulary": config.vocab,
             "tied_embeddings": config.tied,
+            "packages": self.model.packaged().map(|packaged| json!({
+                "layout": packaged.layout, "files": packaged.packages,
+            })),
             "embedding": config.embedding.as_ref().map(|e| json!({
                 "dimensions": e.width(config.hidden), "pooling": format!("{:?}", e.pooling),
             })),
@@ -159,6 +170,26 @@ impl Facts {
             "sampling": sampling,
         })
     }
+}
+
+/// What is known of a model of which only packages are there.
+fn packages(packaged: &Packaged) -> Vec<[String; 2]> {
+    let Packaged { layout, sizes, packages, .. } = packaged;
+    let cache = format!("{} heads of {} for keys and values", sizes.kv_heads, sizes.head_dim);
+    let bytes = packages.iter().map(|(_, bytes)| bytes).sum();
+    let mut rows = [
+        ["  context", &format!("{} tokens", sizes.context)],
+        ["  layers", &sizes.layers.to_string()],
+        ["  hidden size", &sizes.hidden.to_string()],
+        ["  cache", &cache],
+        ["  vocabulary", &sizes.vocab.to_string()],
+        ["Packages", &format!("{}, laid out for {layout}", format::bytes(bytes))],
+    ]
+    .map(|row| row.map(str::to_owned))
+    .to_vec();
+    let package = |(name, bytes): &(String, u64)| [format!("  {name}"), format::bytes(*bytes)];
+    rows.extend(packages.iter().map(package));
+    rows
 }
 
 /// The sizes that people compare models by.
