@@ -34,7 +34,7 @@ use crate::interpret::{Extreme, Interpreter, Tensor};
 use crate::lower::{DECODE, HEAD, HIDDEN_STATE, POSITION};
 use crate::mil::{Function, TensorType};
 use crate::package::Package;
-use crate::runtime::{ArrayId, Call, Device, Interpreted, Runtime};
+use crate::runtime::{ArrayId, Call, Device, Interpreted, Kept, Runtime};
 use crate::unit::NAME;
 use crate::{Error, Result};
 
@@ -66,6 +66,7 @@ pub struct PackageExecutor {
     limits: Limits,
     pages: Pages,
     weight_bytes: usize,
+    kept: Vec<Kept>,
 }
 
 impl PackageExecutor {
@@ -100,9 +101,16 @@ impl PackageExecutor {
         limits: Limits,
     ) -> Result<PackageExecutor> {
         let opened: Vec<_> = packages.iter().map(|(path, package)| (&**path, package)).collect();
-        let runtime = device.open(&opened, hashes)?;
+        let (runtime, kept) = device.open(&opened, hashes)?;
         let packages: Vec<&Package> = packages.iter().map(|(_, package)| package).collect();
-        PackageExecutor::with_runtime(graph, weights, &packages, runtime, limits)
+        let executor = PackageExecutor::with_runtime(graph, weights, &packages, runtime, limits)?;
+        Ok(executor.keeping(kept))
+    }
+
+    /// Keeps things in the cache of what is compiled as long as it lives.
+    pub(crate) fn keeping(mut self, kept: impl IntoIterator<Item = Kept>) -> PackageExecutor {
+        self.kept.extend(kept);
+        self
     }
 
     /// As [`PackageExecutor::new`], with something else that runs the packages, which it was given in the
@@ -126,7 +134,8 @@ impl PackageExecutor {
         if !starts || longest.is_none_or(|longest| longest + 1 < limits.context) {
             return Err(Error::Unsupported {
                 what: format!("a context of {} tokens by this package", limits.context),
-                instead: "use a shorter one, or compile functions for longer histories".into(),
+                instead: "use a shorter one (-c), or compile the model with a larger --context"
+                    .into(),
             });
         }
         let host = Host::new(graph, weights, factor)?;
@@ -191,6 +200,7 @@ impl PackageExecutor {
             decode,
             bindings,
             limits,
+            kept: Vec::new(),
         })
     }
 

@@ -39,7 +39,8 @@ impl PackageExecutor {
         let (columns, history) =
             self.function(rest.len(), past).ok_or_else(|| Error::Unsupported {
                 what: format!("a history of {past} tokens by this package"),
-                instead: "compile functions for longer histories".into(),
+                instead: "use a shorter context (-c), or compile the model with a larger --context"
+                    .into(),
             })?;
         let tokens = &rest[..rest.len().min(columns)];
         let name = prefill_name(columns, history);
@@ -78,7 +79,8 @@ impl PackageExecutor {
             (0..places).map(|place| (place <= position).then_some(place)).collect();
         self.set_inputs(DECODE, &[token], position, 1, &places)?;
         let PackageExecutor { states, runtime, chunks, .. } = self;
-        let make = || chunks.iter().map(|(package, _)| runtime.state(*package, DECODE)).collect();
+        let packages = chunks.iter().map(|(package, _)| *package);
+        let make = || crate::runtime::states(&mut **runtime, packages, DECODE);
         let held = states.of::<Error>(seq, make)?;
         let (states, known) = (held.states.clone(), held.mirror.has(seq));
         // Until all of it was right, nothing is.

@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{CompiledCache, ComputeUnits, Overrides, Runtime, policy};
+use super::{CompiledCache, ComputeUnits, Kept, Overrides, Runtime, policy};
 use crate::files::Hashes;
 use crate::report::{Placement, Report};
 use crate::{Package, Result};
@@ -71,8 +71,8 @@ impl Device {
         &self.cache
     }
 
-    /// Compiles packages as far as that is not done yet, and returns what runs them. Files whose hashes are
-    /// known are not read for them again.
+    /// Compiles packages as far as that is not done yet, and returns what runs them, and what must be kept as
+    /// long as that does. Files whose hashes are known are not read for them again.
     ///
     /// # Errors
     /// If one cannot be compiled, kept or loaded.
@@ -80,13 +80,16 @@ impl Device {
         &self,
         packages: &[(&Path, &Package)],
         hashes: &Hashes,
-    ) -> Result<Box<dyn Runtime>> {
+    ) -> Result<(Box<dyn Runtime>, Vec<Kept>)> {
+        let mut kept = Vec::new();
         let compiled = |(path, package): &(&Path, &Package)| {
-            let path = self.compiled(path, hashes)?;
+            let lease = self.compiled(path, hashes)?;
+            let path = lease.path().to_owned();
+            kept.push(lease);
             Ok(Compiled { path, functions: setups(package, &self.overrides) })
         };
         let compiled = packages.iter().map(compiled).collect::<Result<_>>()?;
-        self.platform.runtime(compiled)
+        Ok((self.platform.runtime(compiled)?, kept))
     }
 
     /// Where Core ML places the operations of a package, by function.
@@ -101,13 +104,13 @@ impl Device {
         let compiled = self.compiled(path, &Hashes::new())?;
         let setups = setups(package, &self.overrides).into_iter();
         let placed = setups.map(|(name, setup)| {
-            let placement = self.platform.placement(&compiled, &setup)?;
+            let placement = self.platform.placement(compiled.path(), &setup)?;
             Ok((name, placement))
         });
         placed.collect()
     }
 
-    fn compiled(&self, package: &Path, hashes: &Hashes) -> Result<PathBuf> {
+    fn compiled(&self, package: &Path, hashes: &Hashes) -> Result<Kept> {
         let compile = |package: &Path| self.platform.compile(package);
         self.cache.compiled(package, &self.platform.system(), hashes, compile)
     }
