@@ -261,6 +261,27 @@ mod tests {
     }
 
     #[test]
+    fn a_folder_of_packages_is_described_by_what_it_was_compiled_to() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join("out").join(name);
+        std::fs::create_dir(dir.path().join("out")).unwrap();
+        baton_models::testing::Successors::endless().write(&at("embeddings.gguf"));
+        let outline = Model::open(at("embeddings.gguf")).unwrap().outline();
+        std::fs::write(at("outline.json"), outline).unwrap();
+        let description = json!({
+            "format": 3, "fingerprint": "00", "context": 96, "weights": "lut6-g16",
+            "packages": [], "files": {},
+        });
+        std::fs::write(at("baton.json"), description.to_string()).unwrap();
+        let store = baton_hub::Store::with_settings(baton_hub::Settings::at(dir.path())).unwrap();
+        let reference = baton_hub::Reference::Path(dir.path().join("out"));
+        let local = store.get(&reference, &mut baton_hub::Silent).unwrap();
+        let facts = Facts::gather(&local, None).unwrap();
+        assert_eq!((facts.format, &*facts.quantization), ("coreml", "LUT6-G16"));
+        assert_eq!(facts.context_length, 96);
+    }
+
+    #[test]
     fn a_template_tells_what_a_model_can_do() {
         let names = |template| Capabilities::of(template).names();
         assert_eq!(names(None), ["completion"]);
