@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::process::ExitCode;
 
-use console::style;
+use console::{StyledObject, style};
 
 use crate::format;
 
@@ -98,16 +98,22 @@ pub fn report(result: anyhow::Result<()>) -> ExitCode {
 
 /// Prints an error, and a hint below it. A model can have words in both.
 pub fn say(message: &str, hint: Option<&str>) {
-    let message = format::harmless(message);
-    eprintln_quietly(format_args!("{} {message}", style("error:").red().bold().for_stderr()));
-    if let Some(hint) = hint.map(format::harmless) {
-        eprintln_quietly(format_args!("{} {hint}", style("hint:").cyan().bold().for_stderr()));
+    prefixed(style("error:").red().bold(), format_args!("{message}"));
+    if let Some(hint) = hint {
+        prefixed(style("hint:").cyan().bold(), format_args!("{hint}"));
     }
 }
 
 /// Prints a remark that is no error.
 pub fn note(message: impl fmt::Display) {
-    eprintln_quietly(format_args!("{} {message}", style("note:").cyan().bold().for_stderr()));
+    prefixed(style("note:").cyan().bold(), format_args!("{message}"));
+}
+
+/// Prints a line that begins with a word in a colour.
+pub fn prefixed(word: StyledObject<&str>, line: fmt::Arguments<'_>) {
+    use io::Write;
+    let line = line.to_string();
+    let _ = writeln!(io::stderr(), "{} {}", word.for_stderr(), format::harmless(&line));
 }
 
 /// An error and its causes in one line. A cause that its parent's message already holds is left out.
@@ -125,10 +131,11 @@ pub fn one_line(error: &anyhow::Error) -> String {
     line
 }
 
-/// Writes a line to standard error; a closed standard error is no reason to fail.
+/// Writes a line to standard error; a closed standard error is no reason to fail. Whatever words of files
+/// are in it command no terminal.
 pub fn eprintln_quietly(line: fmt::Arguments<'_>) {
     use io::Write;
-    let _ = writeln!(io::stderr(), "{line}");
+    let _ = writeln!(io::stderr(), "{}", format::harmless(&line.to_string()));
 }
 
 #[cfg(test)]

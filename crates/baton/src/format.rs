@@ -1,6 +1,10 @@
 //! Numbers and texts as people read them.
+//!
+//! Texts may be those of strangers' files. What goes to a terminal goes through [`stdout`], or through
+//! [`failure`](crate::failure) for standard error, which let none of it command the terminal.
 
 use std::borrow::Cow;
+use std::io::{self, Write};
 use std::time::Duration;
 
 /// Bytes in decimal units, as disks and model pages count: `98.4 MB`.
@@ -40,12 +44,45 @@ pub fn count(n: u64) -> String {
     scaled(n, 1000.0, &["", "K", "M", "B", "T"]).replace(' ', "")
 }
 
-/// A text without the characters that a terminal would obey instead of showing.
+/// A text without the characters that a terminal would obey instead of showing, but for ends of lines.
 pub fn harmless(text: &str) -> Cow<'_, str> {
-    let harmful = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
-    match text.contains(harmful) {
+    without(text, |c| is_harmful(c) && !matches!(c, '\n' | '\t'))
+}
+
+/// The same in one line: a name in a table or in a sentence.
+pub fn in_line(text: &str) -> Cow<'_, str> {
+    without(text, is_harmful)
+}
+
+fn without(text: &str, harmful: impl Fn(char) -> bool) -> Cow<'_, str> {
+    match text.contains(&harmful) {
         true => text.replace(harmful, "\u{FFFD}").into(),
         false => text.into(),
+    }
+}
+
+/// Whether it commands a terminal, or turns the direction of what stands around it.
+fn is_harmful(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Standard output for text that people read.
+pub fn stdout() -> Harmless<io::StdoutLock<'static>> {
+    Harmless(io::stdout().lock())
+}
+
+/// Passes [harmless] text on. Each write is a whole text, as `write!` makes them.
+#[derive(Debug)]
+pub struct Harmless<W>(W);
+
+impl<W: Write> Write for Harmless<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write_all(harmless(&String::from_utf8_lossy(bytes)).as_bytes())?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
     }
 }
 
@@ -93,6 +130,7 @@ pub fn time(span: Duration) -> String {
 
 /// Lines of a table whose columns are as wide as their widest cell, two spaces apart.
 pub fn table<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
+    let rows: Vec<_> = rows.iter().map(|row| row.each_ref().map(|cell| in_line(cell))).collect();
     let width = |column: usize| {
         rows.iter().map(|row| console::measure_text_width(&row[column])).max().unwrap_or(0)
     };
@@ -154,6 +192,19 @@ mod tests {
         assert_eq!(time(Duration::from_millis(812)), "812 ms");
         assert_eq!(time(Duration::from_millis(3_210)), "3.21 s");
         assert_eq!(time(Duration::from_secs(125)), "2 min 5 s");
+    }
+
+    #[test]
+    fn what_would_command_a_terminal_is_shown_as_something_that_cannot_be() {
+        let hostile = "a\u{1b}[2Jb\u{9b}1mc\r\u{7}\u{202e}d\n\te";
+        let shown = "a\u{FFFD}[2Jb\u{FFFD}1mc\u{FFFD}\u{FFFD}\u{FFFD}d";
+        assert_eq!(harmless(hostile), format!("{shown}\n\te"));
+        assert_eq!(in_line(hostile), format!("{shown}\u{FFFD}\u{FFFD}e"));
+        assert_eq!(in_line("Größe 模型"), "Größe 模型");
+        let mut out = Harmless(Vec::new());
+        writeln!(out, "{hostile}").unwrap();
+        assert_eq!(String::from_utf8(out.0).unwrap(), format!("{shown}\n\te\n"));
+        assert_eq!(table(&[[hostile.to_owned()]]), [in_line(hostile)]);
     }
 
     #[test]

@@ -61,10 +61,17 @@ pub fn meaning(store: &Store, text: &str) -> anyhow::Result<Meaning> {
             }
         }
         Ok(reference) => Ok(Meaning::Model(reference)),
-        Err(Error::UnknownModel { near, .. }) => Ok(Meaning::Prompt(near)),
+        Err(Error::UnknownModel { near, .. }) => {
+            Ok(Meaning::Prompt(beside(text).into_iter().chain(near).collect()))
+        }
         Err(Error::BadReference { .. }) if !is_address => prompt,
         Err(error) => Err(error.into()),
     }
+}
+
+/// How a file or a folder here is named, if there is one of a name that is no model's.
+fn beside(name: &str) -> Option<String> {
+    Path::new(name).exists().then(|| format!("./{name}"))
 }
 
 /// The model that `text` names.
@@ -108,7 +115,8 @@ pub fn get(store: &Store, reference: &Reference) -> anyhow::Result<LocalModel> {
 /// Adds what to do, where the hub's own message does not say.
 pub fn explain(error: Error) -> anyhow::Error {
     match error {
-        Error::UnknownModel { name, near } => {
+        Error::UnknownModel { name, mut near } => {
+            near.splice(0..0, beside(&name));
             let hint = match near.as_slice() {
                 [] => "`baton list --all` shows all names; hf:ORG/REPO, https://… or a path also \
                        names a model"

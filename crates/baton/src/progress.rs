@@ -6,7 +6,7 @@ use baton_hub::{Event, Progress};
 use console::style;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::failure::eprintln_quietly;
+use crate::failure::{eprintln_quietly, prefixed};
 use crate::format;
 use crate::interrupt;
 
@@ -61,7 +61,7 @@ impl Download {
     /// Shows that `done` of `total` bytes of `file` are dealt with.
     fn advance(&mut self, doing: &str, file: &str, done: u64, total: Option<u64>) {
         if self.on_terminal {
-            let message = format!("{doing} {}", shortened(file));
+            let message = format!("{doing} {}", shortened(&format::in_line(file)));
             let bar = self.bar.get_or_insert_with(|| {
                 let bar = match total {
                     Some(total) => ProgressBar::new(total).with_style(template(BYTES)),
@@ -98,8 +98,7 @@ impl Progress for Download {
             }
             Event::SourceFailed { source, error } => {
                 self.clear();
-                let failed = style("failed:").yellow().for_stderr();
-                self.line(format_args!("{failed} {source}: {error}"));
+                prefixed(style("failed:").yellow(), format_args!("{source}: {error}"));
             }
             Event::WaitingForLock { what } => {
                 self.line(format_args!("waiting for another process that fetches {what}"));
@@ -153,7 +152,7 @@ impl Spinner {
     /// Shows `what` after a short moment.
     pub fn start(what: &str) -> Self {
         // Hidden by itself when standard error is no terminal.
-        let bar = ProgressBar::new_spinner().with_message(what.to_owned());
+        let bar = ProgressBar::new_spinner().with_message(format::in_line(what).into_owned());
         bar.enable_steady_tick(Duration::from_millis(120));
         Self(bar)
     }

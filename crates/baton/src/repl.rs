@@ -4,7 +4,7 @@ mod command;
 mod input;
 mod transcript;
 
-use std::io::{self, Write};
+use std::io::Write;
 
 use baton_engine::{CancelToken, Chat, FinishReason, Grammar};
 use baton_text::Message;
@@ -202,9 +202,7 @@ impl Repl<'_> {
                     lines.push("(nothing is set: the model's own recommendations hold)".to_owned());
                 }
             }
-            Show::Template => {
-                lines.push(format::harmless(self.model.template().unwrap_or("(none)")).into_owned())
-            }
+            Show::Template => lines.push(self.model.template().unwrap_or("(none)").to_owned()),
             Show::History => {
                 for message in self.turns() {
                     let mark = if message.role == "user" { ">>> " } else { "" };
@@ -212,7 +210,7 @@ impl Repl<'_> {
                 }
             }
         }
-        let mut out = io::stdout().lock();
+        let mut out = format::stdout();
         lines.iter().try_for_each(|line| writeln!(out, "{line}"))?;
         out.flush()?;
         Ok(())

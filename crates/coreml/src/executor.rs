@@ -29,7 +29,7 @@ use self::pages::Pages;
 use crate::files::Hashes;
 use crate::interpret::{Extreme, Interpreter};
 use crate::package::Package;
-use crate::runtime::{Device, Interpreted, Runtime, Source};
+use crate::runtime::{Device, Interpreted, Kept, Runtime, Source};
 use crate::unit::NAME;
 use crate::{Error, Result};
 
@@ -39,6 +39,8 @@ pub struct PackageExecutor {
     graph: Graph,
     limits: Limits,
     program: Box<dyn Program>,
+    /// What must stay in the cache of what is compiled.
+    kept: Vec<Kept>,
 }
 
 /// What packages of a layout compute, and how. The cache that counts is in pages; functions have copies of
@@ -123,9 +125,16 @@ impl PackageExecutor {
         hashes: &Hashes,
         limits: Limits,
     ) -> Result<PackageExecutor> {
-        let runtime = device.open(packages, hashes)?;
+        let (runtime, kept) = device.open(packages, hashes)?;
         let packages: Vec<&Package> = packages.iter().filter_map(Source::package).collect();
-        PackageExecutor::with_runtime(graph, weights, &packages, runtime, limits)
+        let executor = PackageExecutor::with_runtime(graph, weights, &packages, runtime, limits)?;
+        Ok(executor.keeping(kept))
+    }
+
+    /// Keeps things in the cache of what is compiled as long as it lives.
+    pub(crate) fn keeping(mut self, kept: impl IntoIterator<Item = Kept>) -> PackageExecutor {
+        self.kept.extend(kept);
+        self
     }
 
     /// As [`PackageExecutor::new`], with something else that runs the packages, which it was given in the
@@ -146,7 +155,7 @@ impl PackageExecutor {
 
     /// The executor of a program that computes what a graph does.
     pub(crate) fn of(graph: &Graph, limits: Limits, program: Box<dyn Program>) -> PackageExecutor {
-        PackageExecutor { graph: graph.clone(), limits, program }
+        PackageExecutor { graph: graph.clone(), limits, program, kept: Vec::new() }
     }
 
     /// The largest results so far of all packages whose interpreters take note of them.

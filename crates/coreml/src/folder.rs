@@ -40,6 +40,8 @@ const LAYOUT: &str = "baton";
 /// A description is some hundred bytes for each matrix, feature and file: less than 200 KiB for models of a
 /// hundred layers in ten packages.
 const MAX_DESCRIPTION: u64 = 4 << 20;
+/// Functions whose names are kept.
+const MOST_FUNCTIONS: usize = 1024;
 /// Packages of the head at most. No head is so many times larger than a layer, and chunks have the size of one
 /// at least.
 const MOST_HEADS: usize = 128;
@@ -51,6 +53,9 @@ pub struct Folder {
     layout: String,
     fingerprint: String,
     context: usize,
+    weights: Option<String>,
+    weight_bytes: Option<u64>,
+    functions: Vec<String>,
     packages: Vec<String>,
     /// Length and hash of each file, by its path in the folder.
     files: BTreeMap<PathBuf, (u64, String)>,
@@ -89,6 +94,7 @@ impl Folder {
         }
         let context = value["context"].as_u64().and_then(|n| usize::try_from(n).ok());
         let (mut packages, mut seen) = (Vec::new(), BTreeSet::new());
+        let mut functions: Vec<String> = Vec::new();
         for entry in value["packages"].as_array().ok_or("lists no packages")? {
             let file = entry["file"].as_str().ok_or("has a package without a file")?;
             let name = inside(file);
@@ -98,6 +104,13 @@ impl Folder {
                 return Err(format!("lists package {file:?} twice"));
             }
             packages.push(file.to_owned());
+            let named = entry["functions"].as_array().into_iter().flatten();
+            for name in named.filter_map(|function| function["name"].as_str()) {
+                if !functions.iter().any(|known| known == name) && functions.len() < MOST_FUNCTIONS
+                {
+                    functions.push(name.to_owned());
+                }
+            }
         }
         let mut files = BTreeMap::new();
         for (name, entry) in value["files"].as_object().ok_or("lists no files")? {
@@ -113,6 +126,9 @@ impl Folder {
             layout: value["layout"].as_str().unwrap_or(LAYOUT).to_owned(),
             fingerprint: value["fingerprint"].as_str().ok_or("has no fingerprint")?.to_owned(),
             context: context.filter(|&n| n > 0).ok_or("has no context")?,
+            weights: value["weights"].as_str().map(str::to_owned),
+            weight_bytes: value["weight_bytes"].as_u64(),
+            functions,
             packages,
             files,
         })
@@ -121,6 +137,31 @@ impl Folder {
     /// Most tokens of a sequence that its packages were compiled for.
     pub fn context(&self) -> usize {
         self.context
+    }
+
+    /// The form of its matrices, such as `fp16` or `lut6-g16`, if its description says that.
+    pub fn weights(&self) -> Option<&str> {
+        self.weights.as_deref()
+    }
+
+    /// Bytes of all weights, as its description says.
+    pub fn weight_bytes(&self) -> Option<u64> {
+        self.weight_bytes
+    }
+
+    /// The names of the functions that its packages have, each once, as its description says.
+    pub fn functions(&self) -> &[String] {
+        &self.functions
+    }
+
+    /// How many packages there are.
+    pub fn len(&self) -> usize {
+        self.packages.len()
+    }
+
+    /// Whether there is no package.
+    pub fn is_empty(&self) -> bool {
+        self.packages.is_empty()
     }
 
     /// Where the packages are, in their order.

@@ -202,9 +202,9 @@ impl Foreign {
             Some(described) => described.check_files()?,
             None => Hashes::new(),
         };
-        let runtime: Box<dyn Runtime> = match device {
+        let (runtime, kept): (Box<dyn Runtime>, _) = match device {
             Some(device) => device.open(&self.sources, &hashes)?,
-            None => Box::new(Interpreted::new(self.interpreters(pool)?)),
+            None => (Box::new(Interpreted::new(self.interpreters(pool)?)), Vec::new()),
         };
         let cache = cache(graph).ok_or_else(other_model)?;
         let weight_bytes = self.packages()?.iter().map(|(_, bytes)| *bytes as usize).sum();
@@ -216,7 +216,7 @@ impl Foreign {
                 Box::new(llm_cli::Windows::new(plan, runtime, cache, &limits, weight_bytes))
             }
         };
-        Ok(PackageExecutor::of(graph, limits, program))
+        Ok(PackageExecutor::of(graph, limits, program).keeping(kept))
     }
 
     fn interpreters(&self, pool: &Arc<Pool>) -> Result<Vec<Interpreter>> {

@@ -199,6 +199,14 @@ pub fn prefill_name(tokens: usize, history: usize) -> String {
     format!("prefill_{tokens}_h{history}")
 }
 
+/// New tokens and history of a prefill function, by its [name](prefill_name); none of any other name.
+pub fn prefill_sizes(name: &str) -> Option<(usize, usize)> {
+    let (tokens, history) = name.strip_prefix("prefill_")?.split_once("_h")?;
+    let sizes: (usize, usize) = (tokens.parse().ok()?, history.parse().ok()?);
+    // Written as we write it, so that it can be found again.
+    (sizes.0 > 0 && prefill_name(sizes.0, sizes.1) == name).then_some(sizes)
+}
+
 /// The name of the decode function.
 pub const DECODE: &str = "decode";
 /// The name of the head.

@@ -183,6 +183,14 @@ impl PackageWriter {
         Ok(PackageWriter { target: target.to_owned(), partial, weights })
     }
 
+    /// An error of writing weights, with the file that they were written to, where it will lie.
+    pub fn named(&self, error: Error) -> Error {
+        match error {
+            Error::Write(source) => Error::Io { path: weight_file(&self.target), source },
+            error => error,
+        }
+    }
+
     /// Ends the package with the model that uses the weights. The same model and weights give the same
     /// bytes.
     ///
@@ -217,7 +225,7 @@ pub struct Draft {
 
 impl Draft {
     fn weight_file(&self) -> PathBuf {
-        self.partial.join(DATA).join(WEIGHTS).join(WEIGHT_NAME)
+        weight_file(&self.partial)
     }
 
     /// The package that it becomes with `model`, over the weights where they lie now.
@@ -249,6 +257,11 @@ impl Drop for Draft {
         // removed changes nothing for the caller.
         let _ = fs::remove_dir_all(&self.partial);
     }
+}
+
+/// The weight file of the package at a path.
+fn weight_file(package: &Path) -> PathBuf {
+    package.join(DATA).join(WEIGHTS).join(WEIGHT_NAME)
 }
 
 /// The weight file of a package that has nothing else yet.

@@ -8,6 +8,7 @@
 //! cost      operations and bytes that an operation takes
 //! placement where Core ML says that they run, on a Mac
 //! layer     which operations are one of many layers that are alike
+//! several   the reports of a model in several packages
 //! html      a report as a page, with a picture of a layer
 //! ```
 
@@ -16,6 +17,7 @@ mod html;
 mod layer;
 mod placement;
 mod rules;
+mod several;
 
 use std::collections::BTreeMap;
 
@@ -24,6 +26,7 @@ use serde_json::{Value as Json, json};
 pub use self::cost::Cost;
 pub use self::placement::{MeasuredUnit, Placement};
 pub use self::rules::{RULES, Rule, Verdict};
+pub use self::several::{Reports, Whole};
 use crate::Package;
 use crate::mil::Function;
 use crate::mil::view::View;
@@ -201,7 +204,7 @@ impl Report {
 
     /// The report as a page that needs no other file; `title` says of what.
     pub fn to_html(&self, title: &str) -> String {
-        html::page(self, title)
+        html::page(&[(None, self)], title)
     }
 }
 
@@ -273,8 +276,13 @@ impl FunctionReport {
     /// The share of what all operations take that is on the Neural Engine: of floating-point operations,
     /// and of bytes. Where there is nothing to do, all is.
     pub fn share(&self) -> (f64, f64) {
+        self.there().share_of(self.total())
+    }
+
+    /// What the operations take that are on the Neural Engine.
+    fn there(&self) -> Cost {
         let there = self.ops.iter().filter(|op| op.unit == Unit::NeuralEngine);
-        there.map(|op| op.cost).sum::<Cost>().share_of(self.total())
+        there.map(|op| op.cost).sum()
     }
 
     /// The operations by kind, unit and reason; the costliest first.

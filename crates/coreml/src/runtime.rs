@@ -23,16 +23,38 @@ use std::fmt;
 
 use half::f16;
 
-pub use self::compiled::{CompiledCache, CompiledEntry};
+pub use self::compiled::{Cleared, CompiledCache, CompiledEntry, Kept};
 pub use self::device::{Compiled, Device, Platform, Preparing, Setup, Source};
 pub use self::interpreted::Interpreted;
-pub use self::layout::{Layout, picture};
+pub use self::layout::{RowLayout, picture};
 pub use self::policy::{ComputeUnits, OVERRIDES, Overrides, with_fallback};
 pub use self::slots::Slots;
 use crate::Result;
 pub use crate::files::Hashes;
 use crate::interpret::{Extreme, Tensor};
 use crate::mil::TensorType;
+
+/// A state of a function of each package, or none if one cannot be had.
+///
+/// # Errors
+/// As [`Runtime::state`].
+pub(crate) fn states(
+    runtime: &mut dyn Runtime,
+    packages: impl Iterator<Item = usize>,
+    function: &str,
+) -> Result<Vec<StateId>> {
+    let mut made = Vec::new();
+    for package in packages {
+        match runtime.state(package, function) {
+            Ok(state) => made.push(state),
+            Err(error) => {
+                made.into_iter().for_each(|state| runtime.release_state(state));
+                return Err(error);
+            }
+        }
+    }
+    Ok(made)
+}
 
 /// An array of a [`Runtime`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

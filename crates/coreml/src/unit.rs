@@ -123,7 +123,7 @@ impl CoreMl {
         let parts = plain.parts(graph, Chunks::Bytes(LARGEST))?;
         let fingerprint = hex(graph.fingerprint());
         let mut lowering: Option<MilLowering> = None;
-        let mut packages = Vec::new();
+        let (mut packages, mut kept) = (Vec::new(), Vec::new());
         for (i, part) in parts.iter().enumerate() {
             let ranges = &self.ranges;
             let key =
@@ -142,14 +142,18 @@ impl CoreMl {
                     },
                 };
                 let mut writer = PackageWriter::create(place)?;
-                let model = lowering.lower_part(graph, weights, part, &mut writer.weights)?;
+                let model = lowering.lower_part(graph, weights, part, &mut writer.weights);
+                let model = model.map_err(|error| writer.named(error))?;
                 writer.finish(&model)
             });
-            let path = path.map_err(|error| failed.unwrap_or_else(|| error.into()))?;
-            let package = Package::open(&path)?;
-            packages.push(Source::Package(path, Box::new(package)));
+            let lease = path.map_err(|error| failed.unwrap_or_else(|| error.into()))?;
+            let package = Package::open(lease.path())?;
+            packages.push(Source::Package(lease.path().to_owned(), Box::new(package)));
+            kept.push(lease);
         }
-        Ok(PackageExecutor::on(device, graph, weights, &packages, &Hashes::new(), limits)?)
+        let executor =
+            PackageExecutor::on(device, graph, weights, &packages, &Hashes::new(), limits)?;
+        Ok(executor.keeping(kept))
     }
 }
 

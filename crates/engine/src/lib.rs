@@ -44,7 +44,8 @@ mod tune;
 mod units;
 mod work;
 
-pub use baton_coreml::runtime::{CompiledCache, CompiledEntry};
+pub use baton_coreml::Folder;
+pub use baton_coreml::runtime::{Cleared, CompiledCache, CompiledEntry};
 pub use baton_cpu::{PackedCache, PackedFile};
 pub use baton_graph::{KvType, hex};
 pub use baton_text::{ChatTemplate, Message, RenderOptions};

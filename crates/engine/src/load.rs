@@ -337,9 +337,11 @@ fn memory_plan(
         ..MemoryPlan::default()
     };
     for unit in [Some(options.unit), options.second_unit()].into_iter().flatten() {
-        let Holding { copied, kv_per_token, apart } = unit.holding(graph, weights, options.kv_type);
+        let Holding { copied, kv_per_token, states, apart } =
+            unit.holding(graph, weights, limits, options);
         let kv = bytes(kv_per_token).saturating_mul(bytes(limits.kv_tokens));
         plan.add(bytes(copied), kv, scratch, apart);
+        plan.states = plan.states.saturating_add(states);
     }
     plan
 }

@@ -14,6 +14,8 @@ pub struct MemoryPlan {
     pub kv: u64,
     /// Intermediate values of one batch, for each unit.
     pub scratch: u64,
+    /// What packages keep and are given of the cache: states of sequences, and a history.
+    pub states: u64,
     /// All of the draft model, if there is one.
     pub draft: u64,
     /// All that a unit with memory of its own holds there. How much there is the system does not tell.
@@ -30,8 +32,13 @@ impl MemoryPlan {
 
     /// All that is needed of the machine's memory.
     pub fn total(&self) -> u64 {
-        let others = self.kv.saturating_add(self.scratch).saturating_add(self.draft);
-        self.resident().saturating_add(others)
+        self.resident().saturating_add(self.computed())
+    }
+
+    /// All but weights.
+    fn computed(&self) -> u64 {
+        let all = [self.kv, self.states, self.scratch, self.draft];
+        all.into_iter().fold(0, u64::saturating_add)
     }
 
     /// Adds what a unit keeps: in the machine's memory, or `apart` from it.
@@ -48,7 +55,7 @@ impl MemoryPlan {
 
     /// What must be allocated, mapped weights left out.
     pub fn unmapped(&self) -> u64 {
-        self.copied.saturating_add(self.kv).saturating_add(self.scratch).saturating_add(self.draft)
+        self.copied.saturating_add(self.computed())
     }
 }
 
@@ -57,6 +64,9 @@ impl fmt::Display for MemoryPlan {
         let mib = |bytes: u64| bytes.div_ceil(1 << 20);
         let (weights, kv, scratch) = (mib(self.resident()), mib(self.kv), mib(self.scratch));
         write!(f, "weights {weights} MiB + KV cache {kv} MiB + scratch {scratch} MiB")?;
+        if self.states > 0 {
+            write!(f, " + states of packages {} MiB", mib(self.states))?;
+        }
         if self.draft > 0 {
             write!(f, " + draft model {} MiB", mib(self.draft))?;
         }
@@ -81,6 +91,7 @@ mod tests {
             copied: 1 << 20,
             kv: 3 << 20,
             scratch: 1,
+            states: 0,
             draft: 0,
             apart: 0,
             available: Some(7 << 20),
@@ -92,6 +103,9 @@ mod tests {
         let text = "weights 5 MiB + KV cache 3 MiB + scratch 1 MiB + draft model 2 MiB";
         assert_eq!(plan.to_string(), text);
         assert_eq!((plan.total(), plan.unmapped()), ((10 << 20) + 1, (6 << 20) + 1));
+        let plan = MemoryPlan { states: 4 << 20, ..plan };
+        assert!(plan.to_string().contains(" + states of packages 4 MiB + draft"), "{plan}");
+        assert_eq!((plan.total(), plan.unmapped()), ((14 << 20) + 1, (10 << 20) + 1));
     }
 
     #[test]

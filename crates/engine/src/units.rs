@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
-use baton_coreml::{CoreMl, FolderUnit};
+use baton_coreml::{CoreMl, FolderUnit, states_and_history};
 use baton_cpu::{Cpu, CpuOptions, Isa, Pool, physical_cores};
 use baton_gpu::{Found, Gpu, GpuError, GpuUnit, Options};
 use baton_graph::reference::Reference;
@@ -65,7 +65,14 @@ impl UnitKind {
     }
 
     /// What it will hold of a model whose weights are mapped from files.
-    pub(crate) fn holding(self, graph: &Graph, weights: &Weights, kv_type: KvType) -> Holding {
+    pub(crate) fn holding(
+        self,
+        graph: &Graph,
+        weights: &Weights,
+        limits: &Limits,
+        options: &LoadOptions,
+    ) -> Holding {
+        let kv_type = options.kv_type;
         let halves = graph.kv_bytes_per_token(KvType::F16);
         let (copied, kv_per_token) = match self {
             // Quantized weights in an order of its own.
@@ -76,7 +83,16 @@ impl UnitKind {
             UnitKind::Reference => (0, 2 * halves),
         };
         let apart = self == UnitKind::Gpu && found_gpu().is_some_and(|gpu| gpu.own_memory);
-        Holding { copied, kv_per_token, apart }
+        let states = match self {
+            UnitKind::CoreMl => {
+                let on_device = platform().is_ok() && options.compiled.is_some();
+                // What is lowered for the interpreter has no function with states.
+                let has_states = on_device || options.packages.is_some();
+                states_and_history(graph, limits, on_device, has_states)
+            }
+            _ => 0,
+        };
+        Holding { copied, kv_per_token, states, apart }
     }
 
     /// The unit, made ready as `options` say.
@@ -137,6 +153,8 @@ pub(crate) struct Holding {
     pub(crate) copied: usize,
     /// Bytes of cache for each token.
     pub(crate) kv_per_token: usize,
+    /// Bytes of what it keeps of the cache in another form.
+    pub(crate) states: u64,
     /// Whether all that is in memory that is not the machine's.
     pub(crate) apart: bool,
 }

@@ -20,6 +20,9 @@ pub const PACKAGES_FILE: &str = "baton.json";
 /// The file with the outline of the model that a folder of packages was made of.
 pub const OUTLINE_FILE: &str = "outline.json";
 
+/// The layout of packages that are run here, as descriptions name it.
+const OWN_LAYOUT: &str = "baton";
+
 /// What the file with the tensors of such a folder is called, but for its ending.
 const EMBEDDINGS: &str = "embeddings";
 
@@ -51,6 +54,18 @@ pub(crate) fn write(model: &Model) -> String {
     format!("{outline:#}\n")
 }
 
+/// The layout that a description of packages names, if it is another than our own.
+fn foreign_layout(file: &Path) -> Option<String> {
+    let mut text = Vec::new();
+    File::open(file).ok()?.take(MAX_BYTES).read_to_end(&mut text).ok()?;
+    let description: Value = serde_json::from_slice(&text).ok()?;
+    let layout = description["layout"].as_str().filter(|&layout| layout != OWN_LAYOUT)?;
+    // It is a word, or it is not ours to repeat.
+    let is_word =
+        layout.len() < 40 && layout.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
+    Some(if is_word { layout } else { "other programs" }.to_owned())
+}
+
 impl Outline {
     /// The outline in the folder at `path`, or in that of its embeddings; none if that is no folder of packages.
     ///
@@ -66,10 +81,17 @@ impl Outline {
         }
         let file = path.join(OUTLINE_FILE);
         if !file.is_file() {
-            let problem = "holds packages without the embeddings that their caller looks tokens up in: \
-                           it was compiled with --no-embeddings, for other programs or by an older version; compile the \
-                           model again, or name the model and give this folder as --packages";
-            return Err(Error::NoModel { path: path.to_owned(), problem: problem.into() });
+            let problem = match foreign_layout(&path.join(PACKAGES_FILE)) {
+                Some(layout) => format!(
+                    "holds packages that are laid out for {layout}, whose own programs run them; compile the \
+                     model with --layout {OWN_LAYOUT} to run them here"
+                ),
+                None => "holds packages without the embeddings that their caller looks tokens up in: \
+                         it was compiled with --no-embeddings or by an older version; compile the model \
+                         again, or name the model and give this folder as --packages"
+                    .to_owned(),
+            };
+            return Err(Error::NoModel { path: path.to_owned(), problem });
         }
         let malformed =
             |problem: String| baton_weights::Error::Malformed { path: file.clone(), problem };

@@ -2,7 +2,6 @@
 
 mod spelling;
 
-use std::io;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
@@ -18,7 +17,7 @@ use crate::bench::plot;
 use crate::bench::subject::{Caches, Subject};
 use crate::failure::usage;
 use crate::packing::{self, Packing};
-use crate::{bench, models};
+use crate::{bench, format, models};
 use baton_models::shape::Wanted;
 
 pub use spelling::respelled;
@@ -129,7 +128,7 @@ pub fn execute(args: &Args) -> anyhow::Result<()> {
     }
     let plan = args.plan()?;
     let subjects = args.subjects()?;
-    let mut out = io::stdout().lock();
+    let mut out = format::stdout();
     let mut printer = Printer::new(args.output, &mut out);
     let mut result = Ok(());
     for subject in subjects {
@@ -242,7 +241,7 @@ impl Args {
             delay: Duration::from_secs_f64(self.delay),
             warmup: !self.no_warmup,
         };
-        let mut out = io::stdout().lock();
+        let mut out = format::stdout();
         let mut printer = Printer::new(self.output, &mut out);
         let result = against::run(&mut ours, &rival, &workloads, &terms, &mut printer);
         printer.finish()?;

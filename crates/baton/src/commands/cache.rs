@@ -1,12 +1,12 @@
 //! `baton cache`: the packed weights, and what Core ML has compiled, on the disk.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::time::SystemTime;
 
 use anyhow::Context;
 use baton_engine::{CompiledEntry, PackedFile};
 
-use crate::failure::eprintln_quietly;
+use crate::failure::{eprintln_quietly, note};
 use crate::{format, models, packing};
 
 /// Shown below the help.
@@ -20,7 +20,8 @@ reads them, and kept in the folder `packed` of BATON_HOME. The least recently us
 ones; --packed-limit of the commands that load models, or BATON_PACKED_LIMIT, says how much there is.
 
 On a Mac the folder `coreml` holds the packages that were made of models for the Neural Engine, and what
-Core ML has compiled of them and of others; nothing makes room there but --clear.";
+Core ML has compiled of them and of others; nothing makes room there but --clear, which
+leaves what a running program uses.";
 
 /// Arguments of `baton cache`.
 #[derive(Debug, clap::Args)]
@@ -43,11 +44,17 @@ pub fn execute(args: &Args) -> anyhow::Result<()> {
         let packed = cache.clear().with_context(|| format!("cannot clear {folder}"))?;
         let compiled =
             compiled.clear().with_context(|| format!("cannot clear {compiled_folder}"))?;
-        eprintln_quietly(format_args!("{} freed", format::bytes(packed + compiled)));
+        eprintln_quietly(format_args!("{} freed", format::bytes(packed + compiled.freed)));
+        if compiled.in_use > 0 {
+            note(format_args!(
+                "{} of {compiled_folder} are left: running programs use them",
+                compiled.in_use
+            ));
+        }
         return Ok(());
     }
     let files = cache.list().with_context(|| format!("cannot read {folder}"))?;
-    let mut out = io::stdout().lock();
+    let mut out = format::stdout();
     let mut rows = vec![["MODEL", "SIZE", "LAST USED"].map(str::to_owned)];
     rows.extend(files.iter().rev().map(row));
     for line in format::table(&rows) {
@@ -84,5 +91,5 @@ fn compiled_row(entry: &CompiledEntry) -> [String; 3] {
 
 fn cells(name: &str, bytes: u64, used: SystemTime) -> [String; 3] {
     let age = SystemTime::now().duration_since(used).unwrap_or_default();
-    [format::harmless(name).into_owned(), format::bytes(bytes), format::ago(age)]
+    [name.to_owned(), format::bytes(bytes), format::ago(age)]
 }

@@ -54,6 +54,8 @@ docs/coreml.md.";
 
 /// Tokens of a chunk, if nothing else is asked for.
 const TOKENS: u16 = 64;
+/// A prompt has a token at least, and so has an answer.
+const LEAST_CONTEXT: usize = 2;
 /// The context, if the model has one as long.
 const CONTEXT: usize = 2048;
 
@@ -153,7 +155,8 @@ pub fn execute(args: &Args) -> anyhow::Result<()> {
     let (Some(name), Some(output)) = (&args.model, &args.output) else {
         return Err(usage("name the package to rewrite, and the folder to write with --output"));
     };
-    if output.exists() {
+    // Also a link that leads nowhere, which nothing could take the place of.
+    if output.symlink_metadata().is_ok() {
         let shown = output.display();
         return Err(hinted(
             format!("{shown} exists already"),
@@ -184,13 +187,22 @@ pub fn execute(args: &Args) -> anyhow::Result<()> {
     let trained = model.config().context_length;
     let default = || args.layout.default_context(trained.min(CONTEXT), &args.tokens);
     let context = args.context.unwrap_or_else(default);
-    if context == 0 || context > trained {
-        return Err(usage(format!("--context {context}: this model has 1 to {trained}")));
+    if !(LEAST_CONTEXT..=trained).contains(&context) {
+        return Err(usage(format!(
+            "--context {context}: this model has {LEAST_CONTEXT}, for a token and its answer, to {trained}"
+        )));
     }
-    let layout = args.layout.layout(&model, context, &args.tokens, args.no_decode)?;
+    let of_own_layout = [
+        (args.no_decode, "--no-decode"),
+        (args.no_embeddings, "--no-embeddings"),
+        (args.no_quality, "--no-quality"),
+    ];
+    let layout = args.layout.layout(&model, context, &args.tokens, &of_own_layout)?;
     let device = args.install.device(layout == Layout::Baton)?;
     let start = Instant::now();
+    folder::can_be_written(output)?;
     let compiler = Compiler::new(&model, context, layout.clone(), args)?;
+    folder::has_room(output, compiler.least_bytes(args.weights.least_bits()))?;
     let (packages, measured) = folder::whole_folder(output, |folder| {
         let Calibration { ranges, energies, logits } = {
             let _spinner = Spinner::start("calibrating");

@@ -1,6 +1,6 @@
 //! `baton list`: the models on this machine, and on request those that could be.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use baton_hub::{LocalModel, Store};
@@ -53,7 +53,7 @@ enum State {
 pub fn execute(args: &Args) -> anyhow::Result<()> {
     let store = models::store()?;
     let rows = rows(&store, args.all)?;
-    let mut out = io::stdout().lock();
+    let mut out = format::stdout();
     if args.json {
         let rows: Vec<_> = rows.iter().map(Row::json).collect();
         writeln!(out, "{}", serde_json::to_string_pretty(&rows)?)?;

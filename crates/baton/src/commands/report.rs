@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use baton_coreml::Package;
-use baton_coreml::report::{FunctionReport, MeasuredUnit, Report, Warning};
+use baton_coreml::layout::names;
+use baton_coreml::report::{FunctionReport, MeasuredUnit, Report, Reports, Warning};
 use baton_engine::core_ml;
-use serde_json::json;
 
-use crate::failure::{hinted, usage};
+use crate::failure::hinted;
 use crate::{format, models, packing};
 
 /// Shown below the help.
@@ -18,7 +18,6 @@ pub const EXAMPLES: &str = "\
 Examples:
   baton report smollm2-ane                    a package that baton compile has made
   baton report Model.mlpackage                or one of anybody
-  baton report smollm2-anemll                 all packages of a folder, one after the other
   baton report Model.mlpackage --html r.html  a page with a picture of a layer, coloured by unit
   baton report Model.mlpackage --json | jq .least_flops_share
   baton report Model.mlpackage --fail-below 0.8  for scripts: fails if less is on the Neural Engine
@@ -27,13 +26,10 @@ What is said is predicted from rules that others have published, each named with
 and systems differ. On a Mac the package is compiled, and where Core ML plans to run each operation is told
 beside that.";
 
-/// The package in a folder that `baton compile` made of a model.
-const PACKAGE: &str = "model.mlpackage";
-
 /// Arguments of `baton report`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The package, or a folder of packages
+    /// The package, or a folder with packages, such as baton compile makes
     #[arg(value_name = "PACKAGE")]
     package: PathBuf,
     /// Print JSON
@@ -57,54 +53,31 @@ fn share(text: &str) -> Result<f64, String> {
 /// # Errors
 /// If the package cannot be read or the page not be written, or too little is on the Neural Engine.
 pub fn execute(args: &Args) -> anyhow::Result<()> {
-    let inside = args.package.join(PACKAGE);
-    let path: &Path = if inside.is_dir() { &inside } else { &args.package };
-    let paths = packages(path)?;
+    let paths = packages(&args.package)?;
     let device = core_ml(packing::compiled(&models::store()?))?;
-    let mut reports = Vec::new();
+    let mut reports = Reports::default();
     for path in &paths {
         let package = Package::open(path)?;
         let mut report = Report::of(&package);
         if let Some(device) = &device {
             report.add_placements(&device.placements(path, &package)?);
         }
-        reports.push(report);
+        let name = path.file_name().unwrap_or(path.as_os_str());
+        reports.0.push((name.to_string_lossy().into_owned(), report));
     }
     if let Some(file) = &args.html {
-        let [report] = &reports[..] else {
-            return Err(usage("--html is for one package; name one of those in the folder"));
-        };
         let title = format!("Where {} would run", args.package.display());
-        fs::write(file, report.to_html(&title))
+        fs::write(file, reports.to_html(&title))
             .with_context(|| format!("cannot write {}", file.display()))?;
     }
-    let least = |reports: &[Report]| {
-        let shares = reports.iter().map(Report::least_share);
-        shares.fold(1.0, f64::min)
-    };
-    let mut out = io::stdout().lock();
-    match &reports[..] {
-        [report] if args.json => {
-            writeln!(out, "{}", serde_json::to_string_pretty(&report.to_json())?)?;
-        }
-        [report] => print(&mut out, report)?,
-        _ if args.json => {
-            let named = paths.iter().zip(&reports);
-            let packages = named.map(|(path, report)| (file_name(path), report.to_json()));
-            let packages: serde_json::Map<_, _> = packages.collect();
-            let all = json!({ "least_flops_share": least(&reports), "packages": packages });
-            writeln!(out, "{}", serde_json::to_string_pretty(&all)?)?;
-        }
-        _ => {
-            for (i, (path, report)) in paths.iter().zip(&reports).enumerate() {
-                let blank = if i == 0 { "" } else { "\n" };
-                writeln!(out, "{blank}{}", format::harmless(&file_name(path)))?;
-                print(&mut out, report)?;
-            }
-        }
+    let mut out = format::stdout();
+    if args.json {
+        writeln!(out, "{}", serde_json::to_string_pretty(&reports.to_json())?)?;
+    } else {
+        print(&mut out, &reports)?;
     }
     out.flush()?;
-    let found = least(&reports);
+    let found = reports.least_share();
     match args.fail_below {
         Some(wanted) if found < wanted => {
             let (found, wanted) = (percent(found), percent(wanted));
@@ -117,42 +90,62 @@ pub fn execute(args: &Args) -> anyhow::Result<()> {
     }
 }
 
-/// The packages at a path: one, or all in a folder, by their names.
+/// The package at a path, or all packages in the folder there, by their names.
 fn packages(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let is_package = |path: &Path| path.join("Manifest.json").is_file();
     if is_package(path) {
         return Ok(vec![path.to_owned()]);
     }
-    let entries = fs::read_dir(path).into_iter().flatten().filter_map(Result::ok);
-    let mut found: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
-    let compiled = found.iter().any(|path| path.extension().is_some_and(|end| end == "mlmodelc"));
-    found.retain(|path| is_package(path));
+    // What is no folder has no entries.
+    let entries = fs::read_dir(path).into_iter().flatten();
+    let inside = entries.filter_map(|entry| entry.ok().map(|entry| entry.path()));
+    let is_named = |path: &PathBuf| path.extension().is_some_and(|end| end == names::PACKAGE);
+    let (mut found, others): (Vec<_>, Vec<_>) =
+        inside.partition(|path| is_named(path) && is_package(path));
     found.sort();
     if !found.is_empty() {
         return Ok(found);
     }
-    let shown = path.display();
-    let hint = match compiled {
+    let is_compiled = |path: &PathBuf| path.extension().is_some_and(|end| end == names::COMPILED);
+    let hint = match others.iter().any(is_compiled) {
         true => {
             "what is compiled has no operations to report on; get the .mlpackage that it was made of"
         }
-        false => "name a folder X.mlpackage; baton compile makes one of a model",
+        false => {
+            "name a folder X.mlpackage, or one with such folders; baton compile makes one of a model"
+        }
     };
-    Err(hinted(format!("{shown} is no Core ML package"), hint))
-}
-
-fn file_name(path: &Path) -> String {
-    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    Err(hinted(format!("{} is no Core ML package", path.display()), hint))
 }
 
 fn percent(share: f64) -> String {
     format!("{:.1} %", 100.0 * share)
 }
 
-fn print(out: &mut impl Write, report: &Report) -> io::Result<()> {
-    writeln!(out, "{}", report.note())?;
-    warnings(out, &report.warnings)?;
-    report.functions.iter().try_for_each(|function| print_function(out, function))
+fn print(out: &mut impl Write, reports: &Reports) -> io::Result<()> {
+    let several = reports.0.len() > 1;
+    for (i, (name, report)) in reports.0.iter().enumerate() {
+        if i == 0 {
+            writeln!(out, "{}", report.note())?;
+        }
+        if several {
+            writeln!(out, "\n== {}", format::in_line(name))?;
+        }
+        warnings(out, &report.warnings)?;
+        report.functions.iter().try_for_each(|function| print_function(out, function))?;
+    }
+    if several {
+        writeln!(out, "\n== all packages, one after the other")?;
+        let titles = ["FUNCTION", "PACKAGES", "FLOPS ON IT", "BYTES ON IT"].map(str::to_owned);
+        let rows = reports.functions().into_iter().map(|whole| {
+            let (flops, bytes) = whole.share();
+            [whole.name, whole.packages.to_string(), percent(flops), percent(bytes)]
+        });
+        for line in format::table(&[titles].into_iter().chain(rows).collect::<Vec<_>>()) {
+            writeln!(out, "  {line}")?;
+        }
+    }
+    Ok(())
 }
 
 fn print_function(out: &mut impl Write, function: &FunctionReport) -> io::Result<()> {
@@ -160,7 +153,7 @@ fn print_function(out: &mut impl Write, function: &FunctionReport) -> io::Result
     writeln!(
         out,
         "\n{}: on the Neural Engine {} of the floating-point operations, {} of the bytes",
-        format::harmless(&function.name),
+        format::in_line(&function.name),
         percent(flops),
         percent(bytes)
     )?;
@@ -202,7 +195,7 @@ fn table(function: &FunctionReport) -> Vec<String> {
 fn warnings(out: &mut impl Write, warnings: &[Warning]) -> io::Result<()> {
     for Warning { rule, text, count } in warnings {
         let more = if *count > 1 { format!(" and {} more", count - 1) } else { String::new() };
-        writeln!(out, "  {} ({}{more}): {}", rule.name, format::harmless(text), rule.reason)?;
+        writeln!(out, "  {} ({}{more}): {}", rule.name, format::in_line(text), rule.reason)?;
         writeln!(out, "    {}; source: {}", rule.instead, rule.source)?;
     }
     Ok(())

@@ -49,11 +49,11 @@ pub fn execute(args: &Args) -> anyhow::Result<()> {
     let store = models::store()?;
     let reference = models::resolve(&store, &args.model)?;
     let local = models::get(&store, &reference)?;
-    let mut out = io::stdout().lock();
+    let mut out = format::stdout();
     if args.metadata {
         // Also of a file whose architecture is unknown.
         for line in facts::metadata(&local)? {
-            writeln!(out, "{line}")?;
+            writeln!(out, "{}", format::in_line(&line))?;
         }
         return Ok(());
     }
@@ -64,9 +64,9 @@ pub fn execute(args: &Args) -> anyhow::Result<()> {
             Some(source) => {
                 let source = source.trim_end_matches('\n');
                 // Exactly as it is for a program; a terminal would obey what it should show.
-                match out.is_terminal() {
-                    true => writeln!(out, "{}", format::harmless(source))?,
-                    false => writeln!(out, "{source}")?,
+                match io::stdout().is_terminal() {
+                    true => writeln!(out, "{source}")?,
+                    false => writeln!(io::stdout().lock(), "{source}")?,
                 }
             }
             None => note("this model has no chat template"),

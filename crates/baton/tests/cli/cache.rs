@@ -47,6 +47,12 @@ fn what_core_ml_has_compiled_is_listed_and_cleared_too() {
     let found = lines.iter().find(|line| line.contains("compiled /models/X.mlpackage"));
     assert!(found.is_some_and(|line| line.contains("just now")), "{lines:?}");
     assert!(lines[lines.len() - 1].ends_with(folder.to_str().unwrap()), "{lines:?}");
+    // A program that uses it holds this.
+    let held = fs::File::create(folder.join("0123.mlmodelc.use")).unwrap();
+    held.lock_shared().unwrap();
+    let left = home.run(&["cache", "--clear"]);
+    assert!(left.stderr.contains("running programs use") && compiled.exists(), "{left:?}");
+    drop(held);
     home.run(&["cache", "--clear"]).ok();
     assert!(!compiled.exists());
     assert_eq!(listed(&home).len(), 2);

@@ -190,6 +190,31 @@ fn a_package_is_rewritten_by_passes_and_says_what_each_changed() {
 }
 
 #[test]
+fn what_cannot_be_written_is_said_before_anything_is_computed() {
+    let home = Home::new();
+    let (model, at) = (home.model(), |name: &str| home.path(name).to_str().unwrap().to_owned());
+    home.run(&["compile", &model, "-o", &at("x"), "-c", "1"])
+        .failed(2, "--context 1: this model has 2");
+    home.run(&["compile", &model, "-o", &at("no/such/x")]).failed(1, "cannot write beside");
+    #[cfg(unix)]
+    {
+        std::os::unix::fs::symlink("nowhere", home.path("link")).unwrap();
+        home.run(&["compile", &model, "-o", &at("link")]).failed(1, "exists already");
+        // A file that may not get longer, as on a disk that is full.
+        let program = env!("CARGO_BIN_EXE_baton");
+        let script =
+            format!("trap '' XFSZ; ulimit -f 8; exec '{program}' compile '{model}' -o full");
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", &script]).current_dir(home.path("."));
+        command.env("BATON_HOME", home.path("store"));
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains("full/"), "{said}");
+        assert!(!home.path("full").exists());
+    }
+}
+
+#[test]
 fn a_report_says_what_would_run_where_and_fails_if_asked_to() {
     let home = Home::new();
     let block = package("block");

@@ -44,12 +44,34 @@ fn a_folder_runs_without_the_model_that_it_was_made_of() {
     let folder = home.path("one").to_str().unwrap().to_owned();
     let facts = |model: &str| {
         let shown = home.run(&["show", model]).ok();
-        let told =
-            |line: &&str| ["parameters", "context", "layers"].iter().any(|w| line.contains(w));
+        let told = |line: &&str| ["parameters", "layers"].iter().any(|w| line.contains(w));
         shown.lines().filter(told).map(str::to_owned).collect::<Vec<_>>()
     };
     assert!(!facts(&folder).is_empty());
     assert_eq!(facts(&folder), facts(&home.model()));
+    // What is its own is the packages'.
+    let shown = json(home.run(&["show", &folder, "--json"]));
+    assert_eq!((&shown["context"], &shown["packages"]["weights"]), (&256.into(), &"fp16".into()));
+    assert_eq!(shown["tensors"], Value::Array(vec![]));
+    let text = home.run(&["show", &folder]).ok();
+    assert!(text.contains("1 Core ML package, fp16") && text.contains("decode"), "{text}");
+    assert!(text.contains("256 tokens") && !text.contains("Tensors"), "{text}");
+    // A report is of all packages.
+    let two = home.path("two").to_str().unwrap().to_owned();
+    let report = json(home.run(&["report", &two, "--json"]));
+    assert_eq!(report["packages"].as_array().unwrap().len(), 2, "{report}");
+    let least = report["least_flops_share"].as_f64().unwrap();
+    let shares = report["packages"].as_array().unwrap().iter();
+    let shares = shares.map(|package| package["least_flops_share"].as_f64().unwrap());
+    assert_eq!(shares.fold(1.0, f64::min), least);
+    let page = home.path("two.html").to_str().unwrap().to_owned();
+    let text = home.run(&["report", &two, "--html", &page]).ok();
+    assert_eq!(text.matches("\n== ").count(), 3, "{text}");
+    let page = fs::read_to_string(page).unwrap();
+    assert!(page.contains("chunk_01_of_01") || page.matches("<h1>").count() == 3, "{page}");
+    // Its name alone is that of no model.
+    home.run(&["show", "one"]).failed(1, "did you mean ./one");
+    home.run(&["run", "one", "Hi", "there"]).failed(1, "did you mean ./one");
     let ids = |model: &str| home.run(&["tokenize", model, PROMPT]).ok();
     assert_eq!(ids(&folder), ids(&home.model()));
     home.run(&["compile", &folder, "-o", "x"]).failed(1, "name the model itself");
@@ -64,6 +86,35 @@ fn a_folder_runs_without_the_model_that_it_was_made_of() {
     assert!(!home.path("store/profiles").exists());
     let cpu = ["prefill-server", &folder, "--unit", "cpu", "--listen", "127.0.0.1:0"];
     home.run(&cpu).failed(1, "holds packages alone");
+}
+
+#[test]
+fn folders_for_other_programs_say_so() {
+    let home = Home::new();
+    let (model, folder) = (home.model(), home.path("out").to_str().unwrap().to_owned());
+    let layout = ["compile", &model, "-o", &folder, "-c", "128", "--layout", "coreml-llm-cli"];
+    for option in ["--no-embeddings", "--no-quality", "--no-decode"] {
+        home.run(&[&layout[..], &[option]].concat()).failed(2, option);
+    }
+    home.run(&layout).ok();
+    home.run(&["run", &folder, PROMPT]).failed(1, "laid out for coreml-llm-cli");
+}
+
+#[test]
+fn names_of_files_command_no_terminal() {
+    let home = Home::new();
+    let (folder, name) = (compiled(&home, "out", &["-c", "256"]), "x\u{1b}[2J\u{9b}1m\ny");
+    let at = |name: &str| Path::new(&folder).join(name);
+    let mut outline: Value =
+        serde_json::from_slice(&fs::read(at("outline.json")).unwrap()).unwrap();
+    outline["name"] = name.into();
+    fs::write(at("outline.json"), outline.to_string()).unwrap();
+    let is_harmless =
+        |text: &str| !text.chars().any(|c| c.is_control() && c != '\n') && !text.contains("\ny");
+    let shown = home.run(&["show", &folder]).ok();
+    assert!(shown.contains("[2J") && is_harmless(&shown), "{shown:?}");
+    let failed = home.run(&["run", &folder, PROMPT, "--verbose"]);
+    assert!(is_harmless(&failed.stderr), "{failed:?}");
 }
 
 #[test]

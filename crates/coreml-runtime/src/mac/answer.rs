@@ -5,6 +5,11 @@ use std::sync::mpsc::{self, Receiver, Sender};
 
 use objc2::Message;
 use objc2::rc::Retained;
+use objc2::runtime::ProtocolObject;
+use objc2_core_ml::{
+    MLComputePlan, MLDictionaryFeatureProvider, MLFeatureProvider, MLModel, MLMultiArray,
+    MLPredictionOptions,
+};
 use objc2_foundation::NSError;
 
 /// The end of an answer that a block holds, which is called on another thread.
@@ -13,6 +18,25 @@ pub(super) struct Answer<T>(Sender<Result<T, String>>);
 /// The end that waits for it.
 #[derive(Debug)]
 pub(super) struct Told<T>(Receiver<Result<T, String>>);
+
+/// Classes whose objects are bound to no thread: they may be used from any, by one at a time.
+///
+/// # Safety
+/// It must be so.
+pub(super) unsafe trait Unbound {}
+
+// SAFETY: it is bound to no thread, and used by one at a time.
+unsafe impl Unbound for MLModel {}
+// SAFETY: as above.
+unsafe impl Unbound for MLMultiArray {}
+// SAFETY: as above.
+unsafe impl Unbound for MLDictionaryFeatureProvider {}
+// SAFETY: as above.
+unsafe impl Unbound for MLPredictionOptions {}
+// SAFETY: as above.
+unsafe impl Unbound for MLComputePlan {}
+// SAFETY: as above; Core ML's own results are the only ones here.
+unsafe impl Unbound for ProtocolObject<dyn MLFeatureProvider> {}
 
 /// An object that another thread may use after this one.
 pub(super) struct Shared<T: ?Sized>(pub(super) Retained<T>);
@@ -23,9 +47,8 @@ impl<T: ?Sized> fmt::Debug for Shared<T> {
     }
 }
 
-// SAFETY: the objects kept in it are bound to no thread: models, plans, arrays, results and options may be
-// used from any, by one at a time, and there is one owner of this at a time.
-unsafe impl<T: ?Sized> Send for Shared<T> {}
+// SAFETY: the object is bound to no thread, and there is one owner of this at a time.
+unsafe impl<T: ?Sized + Unbound> Send for Shared<T> {}
 
 impl<T: Send> Answer<T> {
     pub(super) fn new() -> (Answer<T>, Told<T>) {

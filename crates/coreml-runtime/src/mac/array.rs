@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use std::ptr::{self, NonNull};
 
 use baton_coreml::mil::{DataType, TensorType};
-use baton_coreml::runtime::{Layout, picture};
+use baton_coreml::runtime::{RowLayout, picture};
 use baton_coreml::{Error, Result};
 use block2::RcBlock;
 use half::f16;
@@ -113,10 +113,11 @@ fn plain(ty: &TensorType) -> Result<Retained<MLMultiArray>> {
 /// If they are of another type, or lie in an order that is not known.
 pub(super) fn access<E: Element, R>(
     array: &MLMultiArray,
-    work: impl FnOnce(&mut [E], &Layout) -> R,
+    work: impl FnOnce(&mut [E], &RowLayout) -> R,
 ) -> Result<R> {
-    // SAFETY: plain properties.
-    let (found, shape) = unsafe { (array.dataType(), sizes(&array.shape())) };
+    // SAFETY: a plain property.
+    let found = unsafe { array.dataType() };
+    let shape = shape(array);
     if found != E::TYPE {
         return Err(Error::Unsupported {
             what: format!("an array {shape:?} of type {}", found.0),
@@ -133,7 +134,8 @@ pub(super) fn access<E: Element, R>(
         // SAFETY: the array has the memory for this block alone while it runs, aligned for its type, of
         // which any bits are a value.
         let elements = unsafe { std::slice::from_raw_parts_mut(base.cast::<E>().as_ptr(), len) };
-        result.set(Some(Layout::new(&shape, &strides, len).map(|layout| work(elements, &layout))));
+        result
+            .set(Some(RowLayout::new(&shape, &strides, len).map(|layout| work(elements, &layout))));
     };
     autoreleasepool(|_| {
         // SAFETY: Core ML calls the block before it returns, and does not keep it.
@@ -142,6 +144,13 @@ pub(super) fn access<E: Element, R>(
     result.take().unwrap_or_else(|| {
         Err(failed("show an array".into(), "it did not call the block that was given".into()))
     })
+}
+
+/// The dimensions of an array.
+pub(super) fn shape(array: &MLMultiArray) -> Vec<usize> {
+    // SAFETY: a plain property.
+    let shape = unsafe { array.shape() };
+    sizes(&shape)
 }
 
 fn sizes(numbers: &NSArray<NSNumber>) -> Vec<usize> {

@@ -6,7 +6,7 @@ use std::path::Path;
 use baton_coreml::interpret::{Tensor, Values};
 use baton_coreml::mil::{DataType, TensorType};
 use baton_coreml::runtime::{
-    ArrayId, Call, Compiled, ComputeUnits, Job, Layout, Place, Rows, RowsMut, Runtime, Setup,
+    ArrayId, Call, Compiled, ComputeUnits, Job, Place, RowLayout, Rows, RowsMut, Runtime, Setup,
     Slots, StateId, with_fallback,
 };
 use baton_coreml::{Error, Result};
@@ -198,7 +198,12 @@ impl Models {
                 .ok_or_else(|| failed(doing.clone(), format!("it has no output {name:?}")))?;
             // Where Core ML could not use the array that it was given, it has made another.
             if !std::ptr::eq(&*found, expected) {
-                // SAFETY: both are valid and of the same shape, that of the output.
+                let shapes = [array::shape(&found), array::shape(expected)];
+                if shapes[0] != shapes[1] {
+                    let problem = format!("{name:?} is {:?}, not {:?}", shapes[0], shapes[1]);
+                    return Err(failed(doing, problem));
+                }
+                // SAFETY: both are valid and of the same shape.
                 unsafe { found.transferToMultiArray(expected) };
             }
         }
@@ -209,7 +214,7 @@ impl Models {
     fn access<R>(
         &self,
         place: Place<'_>,
-        work: impl FnOnce(&mut [f16], &Layout) -> Result<R>,
+        work: impl FnOnce(&mut [f16], &RowLayout) -> Result<R>,
     ) -> Result<R> {
         match place {
             Place::Array(id) => array::access(&self.held(id)?.array.0, work)?,
@@ -278,7 +283,7 @@ fn no_rows() -> Error {
 /// The beginning of a row.
 fn row<'a, E>(
     elements: &'a mut [E],
-    layout: &Layout,
+    layout: &RowLayout,
     row: usize,
     len: usize,
 ) -> Result<&'a mut [E]> {

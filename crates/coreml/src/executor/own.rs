@@ -68,7 +68,8 @@ impl Own {
         if !starts || longest.is_none_or(|longest| longest + 1 < limits.context) {
             return Err(Error::Unsupported {
                 what: format!("a context of {} tokens by this package", limits.context),
-                instead: "use a shorter one, or compile functions for longer histories".into(),
+                instead: "use a shorter one (-c), or compile the model with a larger --context"
+                    .into(),
             });
         }
         let host = Host::new(graph, weights, factor)?;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::lower::{DECODE, EMBEDDING_FACTOR, HEAD, NEW, prefill_name};
+use crate::lower::{DECODE, EMBEDDING_FACTOR, HEAD, NEW, prefill_name, prefill_sizes};
 use crate::package::Package;
 use crate::{Error, Result};
 
@@ -33,7 +33,7 @@ impl Roles {
         for (i, package) in packages.enumerate() {
             let program = &package.model.program;
             let own: Vec<(usize, usize)> =
-                program.functions.keys().filter_map(|name| sizes(name)).collect();
+                program.functions.keys().filter_map(|name| prefill_sizes(name)).collect();
             if let Some(&(tokens, history)) = own.first() {
                 let function = &program.functions[&prefill_name(tokens, history)];
                 let keys = function.outputs().find(|(name, _)| *name == NEW[0]);
@@ -64,12 +64,4 @@ impl Roles {
         let functions = functions.unwrap_or_default();
         Ok(Roles { chunks, heads, functions, decode, head_rows, factor })
     }
-}
-
-/// New tokens and history of a prefill function, by its name.
-fn sizes(name: &str) -> Option<(usize, usize)> {
-    let (tokens, history) = name.strip_prefix("prefill_")?.split_once("_h")?;
-    let sizes: (usize, usize) = (tokens.parse().ok()?, history.parse().ok()?);
-    // Written as we write it, so that it can be found again.
-    (sizes.0 > 0 && prefill_name(sizes.0, sizes.1) == name).then_some(sizes)
 }

@@ -40,7 +40,8 @@ impl Own {
         let (columns, history) =
             self.function(rest.len(), past).ok_or_else(|| Error::Unsupported {
                 what: format!("a history of {past} tokens by this package"),
-                instead: "compile functions for longer histories".into(),
+                instead: "use a shorter context (-c), or compile the model with a larger --context"
+                    .into(),
             })?;
         let tokens = &rest[..rest.len().min(columns)];
         let name = prefill_name(columns, history);
@@ -79,7 +80,8 @@ impl Own {
             (0..places).map(|place| (place <= position).then_some(place)).collect();
         self.set_inputs(DECODE, &[token], position, 1, &places)?;
         let Own { states, runtime, chunks, .. } = self;
-        let make = || chunks.iter().map(|(package, _)| runtime.state(*package, DECODE)).collect();
+        let packages = chunks.iter().map(|(package, _)| *package);
+        let make = || crate::runtime::states(&mut **runtime, packages, DECODE);
         let held = states.of::<Error>(seq, make)?;
         let (states, known) = (held.held.clone(), held.mirror.has(seq));
         // Until all of it was right, nothing is.

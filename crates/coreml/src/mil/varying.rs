@@ -93,8 +93,9 @@ pub(crate) fn with_shapes(function: &Function, shapes: &Shapes) -> Result<Functi
     Ok(function)
 }
 
-/// The dimensions that differ between forms of one function.
-pub(crate) fn varying(forms: &[Function]) -> Varying {
+/// The dimensions that differ between forms of one function, which are made one after the other; none if
+/// one cannot be had.
+pub(crate) fn varying(mut forms: impl Iterator<Item = Option<Function>>) -> Option<Varying> {
     let mut found = Varying::new();
     let named = |function: &Function| -> Vec<(String, Vec<usize>)> {
         let results = function.body.ops.iter().flat_map(|op| &op.outputs);
@@ -102,10 +103,10 @@ pub(crate) fn varying(forms: &[Function]) -> Varying {
         let all = function.inputs.iter().chain(results);
         all.map(|named| (named.name.clone(), shape(&named.ty))).collect()
     };
-    let Some((first, others)) = forms.split_first() else { return found };
-    let first = named(first);
-    for other in others {
-        for ((name, a), (_, b)) in first.iter().zip(named(other)) {
+    let Some(first) = forms.next() else { return Some(found) };
+    let first = named(&first?);
+    for other in forms {
+        for ((name, a), (_, b)) in first.iter().zip(named(&other?)) {
             let axes = (0..a.len().min(b.len())).filter(|&axis| a[axis] != b[axis]);
             let held = found.entry(name.clone()).or_default();
             held.extend(axes);
@@ -114,5 +115,5 @@ pub(crate) fn varying(forms: &[Function]) -> Varying {
         }
     }
     found.retain(|_, axes| !axes.is_empty());
-    found
+    Some(found)
 }

@@ -115,8 +115,7 @@ impl Model {
             let function = self.program.functions.get(&description.name)?;
             let shapes = description.shapes();
             let forms = shapes.iter().map(|shapes| varying::with_shapes(function, shapes).ok());
-            let forms: Option<Vec<Function>> = forms.collect();
-            Some((description.name.clone(), varying::varying(&forms?)))
+            Some((description.name.clone(), varying::varying(forms)?))
         };
         self.functions.iter().filter_map(of).collect()
     }

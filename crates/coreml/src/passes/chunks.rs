@@ -20,6 +20,12 @@ use crate::mil::{Binding, Block, Data, Function, Named, Op, Type};
 const PART: &str = "baton.chunk.";
 
 pub(super) fn run(draft: Draft, options: &Options) -> Result<Applied> {
+    let functions = draft.model.program.functions.values();
+    let all: BTreeMap<Key, u64> =
+        functions.flat_map(|function| Weights::of(&View::new(function)).all()).collect();
+    if all.values().copied().fold(0, u64::saturating_add) <= options.chunk_bytes {
+        return Ok((vec![draft], Vec::new()));
+    }
     let (mut pieces, mut changes) = (Vec::new(), Vec::new());
     for (name, function) in &draft.model.program.functions {
         let view = View::new(function);
@@ -147,6 +153,11 @@ impl Weights {
         self.by_op.iter().flatten().map(|(_, bytes)| bytes).sum()
     }
 
+    /// Each of them.
+    fn all(&self) -> BTreeMap<Key, u64> {
+        self.within(0, self.by_op.len())
+    }
+
     /// Those of the operations from `from` up to `to`.
     fn within(&self, from: usize, to: usize) -> BTreeMap<Key, u64> {
         self.by_op[from..to].iter().flatten().cloned().collect()
@@ -176,7 +187,7 @@ struct Piece {
 
 impl Piece {
     fn whole(name: &str, function: &Function, weights: &Weights) -> Piece {
-        let weights = weights.within(0, weights.by_op.len());
+        let weights = weights.all();
         Piece { name: name.to_owned(), function: function.clone(), index: 0, of: 1, weights }
     }
 

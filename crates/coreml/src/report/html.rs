@@ -50,8 +50,9 @@ fn percent(share: f64) -> String {
     format!("{:.1} %", 100.0 * share)
 }
 
-pub(super) fn page(report: &Report, title: &str) -> String {
-    let (title, note) = (escaped(title), report.note());
+/// The page of reports, each below its name where it has one.
+pub(super) fn page(reports: &[(Option<&str>, &Report)], title: &str) -> String {
+    let (title, note) = (escaped(title), reports.first().map_or("", |(_, report)| report.note()));
     let mut out = format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<title>{title}</title>\n\
          <style>{STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>\n<p class=\"note\">{note}</p>\n<p>"
@@ -60,9 +61,14 @@ pub(super) fn page(report: &Report, title: &str) -> String {
         add(&mut out, format_args!("{}{}", key(unit), unit.name()));
     }
     out += "</p>\n";
-    warnings(&mut out, &report.warnings);
-    for function in &report.functions {
-        section(&mut out, function);
+    for (name, report) in reports {
+        if let Some(name) = name {
+            add(&mut out, format_args!("<h1>{}</h1>\n", escaped(name)));
+        }
+        warnings(&mut out, &report.warnings);
+        for function in &report.functions {
+            section(&mut out, function);
+        }
     }
     out + "</body>\n</html>\n"
 }

@@ -3,7 +3,7 @@
 //! Compiling takes from seconds to minutes, and what the system itself keeps of it for the Neural Engine
 //! depends on where the result lies: each has one place, by a digest of its package and the system. It is
 //! made beside its place, and moved there when all of it is on the disk. Who makes one holds a lock, on
-//! which others wait.
+//! which others wait; who uses one holds another with all other users, and nothing is deleted meanwhile.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -23,6 +23,7 @@ const COMPILED: &str = "mlmodelc";
 const PACKAGE: &str = "mlpackage";
 const UNFINISHED: &str = "part";
 const LOCK: &str = "lock";
+const IN_USE: &str = "use";
 /// What lies in an unfinished folder until it is whole.
 const MADE: &str = "made";
 /// A file in it says what it was made of.
@@ -32,6 +33,29 @@ const SOURCE: &str = "source";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompiledCache {
     folder: PathBuf,
+}
+
+/// Something in the cache that is in use, and stays there as long as this does.
+#[derive(Debug)]
+pub struct Kept {
+    path: PathBuf,
+    _lease: File,
+}
+
+impl Kept {
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// What clearing the cache came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cleared {
+    /// Bytes that were freed.
+    pub freed: u64,
+    /// How many things are left, since somebody makes or uses them.
+    pub in_use: usize,
 }
 
 /// Something that the cache holds.
@@ -69,7 +93,7 @@ impl CompiledCache {
         system: &str,
         hashes: &Hashes,
         compile: impl FnOnce(&Path) -> Result<PathBuf>,
-    ) -> Result<PathBuf> {
+    ) -> Result<Kept> {
         let key = digest(package, system, hashes)?;
         self.entry(&key, COMPILED, &package.display().to_string(), |place| {
             let made = compile(package)?;
@@ -87,7 +111,7 @@ impl CompiledCache {
         key: &[u8],
         source: &str,
         make: impl FnOnce(&Path) -> Result<()>,
-    ) -> Result<PathBuf> {
+    ) -> Result<Kept> {
         self.entry(&name(&Sha256::digest(key)), PACKAGE, source, |place| {
             tracing::warn!("a Core ML package is made of {source}; this is done once");
             make(place)
@@ -100,7 +124,7 @@ impl CompiledCache {
         kind: &str,
         source: &str,
         make: impl FnOnce(&Path) -> Result<()>,
-    ) -> Result<PathBuf> {
+    ) -> Result<Kept> {
         create_folder(&self.folder).map_err(Error::io(&self.folder))?;
         let place = self.folder.join(key).with_extension(kind);
         let note = place.with_extension(format!("{kind}.{SOURCE}"));
@@ -130,7 +154,11 @@ impl CompiledCache {
             .append(true)
             .open(&note)
             .map(|file| file.set_modified(SystemTime::now()));
-        Ok(place)
+        // Who clears the cache needs both locks: nothing comes in between.
+        let use_path = place.with_extension(format!("{kind}.{IN_USE}"));
+        let lease = File::create(&use_path).map_err(Error::io(&use_path))?;
+        lease.lock_shared().map_err(Error::io(&use_path))?;
+        Ok(Kept { path: place, _lease: lease })
     }
 
     /// What it holds, the least recently used first.
@@ -153,27 +181,29 @@ impl CompiledCache {
         Ok(found)
     }
 
-    /// Deletes everything but what is being made. Returns how many bytes that freed.
+    /// Deletes everything but what is being made, or is in use.
     ///
     /// # Errors
     /// If the folder cannot be read, or something in it cannot be deleted.
-    pub fn clear(&self) -> io::Result<u64> {
-        let mut freed = 0;
+    pub fn clear(&self) -> io::Result<Cleared> {
+        let mut cleared = Cleared::default();
         for path in self.paths(&[COMPILED, PACKAGE, UNFINISHED])? {
             // Of what is being made, the lock has the name of what it becomes.
             let whole = path.extension().is_some_and(|end| end != UNFINISHED);
             let place = if whole { path.clone() } else { path.with_extension("") };
-            let Some(lock_path) = beside(&place, LOCK) else { continue };
-            let lock = File::create(&lock_path)?;
-            if lock.try_lock().is_err() {
+            let locks = beside(&place, LOCK).zip(beside(&place, IN_USE));
+            let Some((lock_path, use_path)) = locks else { continue };
+            let locks = [File::create(&lock_path)?, File::create(&use_path)?];
+            if locks.iter().any(|lock| lock.try_lock().is_err()) {
+                cleared.in_use += 1;
                 continue;
             }
-            freed += size(&path);
+            cleared.freed += size(&path);
             remove(&path)?;
-            // The lock stays: others may be waiting for this very file.
+            // The locks stay: others may be waiting for these very files.
             beside(&place, SOURCE).map_or(Ok(()), |note| remove(&note))?;
         }
-        Ok(freed)
+        Ok(cleared)
     }
 
     /// Paths in the folder whose names end like that.

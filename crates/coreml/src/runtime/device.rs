@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{CompiledCache, ComputeUnits, Overrides, Runtime, policy};
+use super::{CompiledCache, ComputeUnits, Kept, Overrides, Runtime, policy};
 use crate::files::Hashes;
 use crate::report::{Placement, Report};
 use crate::{Package, Result};
@@ -120,15 +120,22 @@ impl Device {
         &self.cache
     }
 
-    /// Compiles packages as far as that is not done yet, and returns what runs them. Files whose hashes are
-    /// known are not read for them again.
+    /// Compiles packages as far as that is not done yet, and returns what runs them, and what must be kept as
+    /// long as that does. Files whose hashes are known are not read for them again.
     ///
     /// # Errors
     /// If one cannot be compiled, kept or loaded.
-    pub fn open(&self, sources: &[Source], hashes: &Hashes) -> Result<Box<dyn Runtime>> {
+    pub fn open(
+        &self,
+        sources: &[Source],
+        hashes: &Hashes,
+    ) -> Result<(Box<dyn Runtime>, Vec<Kept>)> {
+        let mut kept = Vec::new();
         let compiled = |source: &Source| match source {
             Source::Package(path, package) => {
-                let path = self.announced(path, hashes)?;
+                let lease = self.announced(path, hashes)?;
+                let path = lease.path().to_owned();
+                kept.push(lease);
                 Ok(Compiled { path, functions: setups(package, &self.overrides) })
             }
             Source::Compiled { path, functions, units } => {
@@ -142,7 +149,7 @@ impl Device {
             }
         };
         let compiled = sources.iter().map(compiled).collect::<Result<_>>()?;
-        self.platform.runtime(compiled)
+        Ok((self.platform.runtime(compiled)?, kept))
     }
 
     /// Does beforehand all that takes its time when a package is first used: compiles it as far as that is not
@@ -162,9 +169,9 @@ impl Device {
         let compiled = self.compiled(path, hashes, || tell(Preparing::Compiling))?;
         for (function, setup) in setups(package, &self.overrides) {
             tell(Preparing::Loading(&function));
-            self.platform.prepare(&compiled, &function, &setup)?;
+            self.platform.prepare(compiled.path(), &function, &setup)?;
         }
-        Ok(compiled)
+        Ok(compiled.path().to_owned())
     }
 
     /// Where Core ML places the operations of a package, by function.
@@ -179,14 +186,14 @@ impl Device {
         let compiled = self.announced(path, &Hashes::new())?;
         let setups = setups(package, &self.overrides).into_iter();
         let placed = setups.map(|(name, setup)| {
-            let placement = self.platform.placement(&compiled, &setup)?;
+            let placement = self.platform.placement(compiled.path(), &setup)?;
             Ok((name, placement))
         });
         placed.collect()
     }
 
     /// The compiled form of a package whose user does not expect that this may take its time.
-    fn announced(&self, package: &Path, hashes: &Hashes) -> Result<PathBuf> {
+    fn announced(&self, package: &Path, hashes: &Hashes) -> Result<Kept> {
         self.compiled(package, hashes, || {
             let shown = package.display();
             tracing::warn!("Core ML compiles {shown} for this machine; this is done once");
@@ -194,7 +201,7 @@ impl Device {
     }
 
     /// The compiled form of a package; `before` is called if it has yet to be made.
-    fn compiled(&self, package: &Path, hashes: &Hashes, before: impl FnOnce()) -> Result<PathBuf> {
+    fn compiled(&self, package: &Path, hashes: &Hashes, before: impl FnOnce()) -> Result<Kept> {
         self.cache.compiled(package, &self.platform.system(), hashes, |package| {
             before();
             self.platform.compile(package)

@@ -175,15 +175,27 @@ mod tests {
     use crate::interpret::Precision;
     use crate::{Blobs, Package, in_memory};
 
-    #[test]
-    fn a_call_of_a_package_that_is_not_there_leaves_the_state_as_it_is() {
+    fn runtime() -> Interpreted {
         let mut blobs = in_memory();
         let model = crate::testing::example(&mut blobs).unwrap();
         let blobs = Blobs::from_bytes(blobs.finish().unwrap().into_inner()).unwrap();
         let package = Package::new(model, Some(blobs)).unwrap();
         let pool = Arc::new(Pool::new(1, Isa::detect()).unwrap());
-        let interpreter = Interpreter::new(&package, Precision::F32, pool).unwrap();
-        let mut runtime = Interpreted::new(vec![interpreter]);
+        Interpreted::new(vec![Interpreter::new(&package, Precision::F32, pool).unwrap()])
+    }
+
+    #[test]
+    fn states_of_some_packages_are_given_back_if_another_has_none() {
+        let mut runtime = runtime();
+        assert!(super::super::states(&mut runtime, [0, 0, 1].into_iter(), "decode").is_err());
+        assert_eq!(runtime.states.values().count(), 0);
+        let made = super::super::states(&mut runtime, [0, 0].into_iter(), "decode").unwrap();
+        assert_eq!((made.len(), runtime.states.values().count()), (2, 2));
+    }
+
+    #[test]
+    fn a_call_of_a_package_that_is_not_there_leaves_the_state_as_it_is() {
+        let mut runtime = runtime();
         let state = runtime.state(0, "decode").unwrap();
         let place = Place::State(state, "cache");
         let row = [f16::from_f32(3.0); 2];

@@ -5,19 +5,19 @@ use crate::{Error, Result};
 
 /// A tensor whose rows, its last dimension, are contiguous and lie at distances of their own.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Layout {
+pub struct RowLayout {
     /// The dimensions but for the last, and the distances of their elements.
     outer: Vec<(usize, usize)>,
     width: usize,
 }
 
-impl Layout {
+impl RowLayout {
     /// A tensor of `shape` with these distances between elements, counted in elements, in memory of `len`
     /// elements.
     ///
     /// # Errors
     /// If elements of a row do not follow each other, or some would lie outside of the memory.
-    pub fn new(shape: &[usize], strides: &[usize], len: usize) -> Result<Layout> {
+    pub fn new(shape: &[usize], strides: &[usize], len: usize) -> Result<RowLayout> {
         let wrong = || {
             let text = format!("an array {shape:?} with strides {strides:?} in {len} elements");
             Error::Unsupported { what: text, instead: "report it as a fault".into() }
@@ -32,7 +32,7 @@ impl Layout {
             (None, None) => (1, Vec::new()),
             _ => return Err(wrong()),
         };
-        let layout = Layout { outer, width };
+        let layout = RowLayout { outer, width };
         let last = |&(n, step): &(usize, usize)| n.checked_sub(1)?.checked_mul(step);
         let end = layout.outer.iter().try_fold(width, |end, dim| end.checked_add(last(dim)?));
         // Without elements there is nothing that could lie outside.
@@ -82,18 +82,18 @@ mod tests {
     #[test]
     fn rows_lie_where_the_distances_say() {
         // Rows of 3 that begin every 32 elements, and planes with a gap behind them.
-        let layout = Layout::new(&[2, 2, 3], &[100, 32, 1], 135).unwrap();
+        let layout = RowLayout::new(&[2, 2, 3], &[100, 32, 1], 135).unwrap();
         assert_eq!((layout.rows(), layout.width()), (4, 3));
         let rows: Vec<_> = (0..5).map(|row| layout.row(row)).collect();
         assert_eq!(rows, [Some(0), Some(32), Some(100), Some(132), None]);
-        let scalar = Layout::new(&[], &[], 1).unwrap();
+        let scalar = RowLayout::new(&[], &[], 1).unwrap();
         assert_eq!(
             (scalar.rows(), scalar.width(), scalar.row(0), scalar.row(1)),
             (1, 1, Some(0), None)
         );
-        let column = Layout::new(&[4, 1], &[64, 32], 256).unwrap();
+        let column = RowLayout::new(&[4, 1], &[64, 32], 256).unwrap();
         assert_eq!(column.row(3), Some(192));
-        let empty = Layout::new(&[0, 4], &[4, 1], 0).unwrap();
+        let empty = RowLayout::new(&[0, 4], &[4, 1], 0).unwrap();
         assert_eq!((empty.rows(), empty.row(0)), (0, None));
     }
 
@@ -106,7 +106,7 @@ mod tests {
             (&[], &[], 0),
             (&[3, 2], &[usize::MAX / 2 + 1, 1], 100),
         ] {
-            assert!(Layout::new(shape, strides, len).is_err(), "{shape:?} {strides:?} {len}");
+            assert!(RowLayout::new(shape, strides, len).is_err(), "{shape:?} {strides:?} {len}");
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use baton_engine::{ModelText, Sampling, hex, open_model, template_source};
+use baton_engine::{Folder, ModelText, Sampling, hex, open_model, template_source};
 use baton_hub::{Entry, LocalModel, Sha256};
 use baton_models::{Model, Source};
 use baton_text::OutputFormat;
@@ -23,11 +23,11 @@ pub struct Facts {
     pub architecture: String,
     /// Number of parameters.
     pub parameters: u64,
-    /// `gguf` or `safetensors`.
+    /// `gguf` or `safetensors`; `coreml` for a folder of packages.
     pub format: &'static str,
     /// How its weights are stored, as Ollama names it: `Q4_K_M`, `BF16`.
     pub quantization: String,
-    /// Tokens of context that it was trained for.
+    /// Tokens of context that it was trained for, or its packages were compiled for.
     pub context_length: usize,
     /// Features of an embedding.
     pub embedding_length: usize,
@@ -78,6 +78,8 @@ impl Facts {
     /// As [`Facts::gather`], of files that are open already.
     pub(super) fn of(model: &Model, local: &LocalModel, entry: Option<&Entry>) -> Facts {
         let template = template_source(model);
+        // What cannot be read is said when the model is loaded.
+        let packages = model.packages().and_then(|folder| Folder::open(folder).ok());
         let own = ModelText::of(model).map(|text| text.sampling).unwrap_or_default();
         let catalog = entry.map(|entry| Sampling::from_names(&entry.sampling)).unwrap_or_default();
         let licence = model.licence().map(str::to_owned);
@@ -88,11 +90,17 @@ impl Facts {
             architecture: metadata::architecture(model),
             parameters: model.parameters(),
             format: match model.source() {
+                _ if packages.is_some() => "coreml",
                 Source::Gguf(_) => "gguf",
                 _ => "safetensors",
             },
-            quantization: metadata::quantization(model),
-            context_length: model.config().context_length,
+            quantization: match packages.as_ref().and_then(Folder::weights) {
+                Some(forms) => forms.to_uppercase(),
+                None => metadata::quantization(model),
+            },
+            context_length: packages
+                .as_ref()
+                .map_or(model.config().context_length, Folder::context),
             embedding_length: match &model.config().embedding {
                 Some(head) => head.width(model.config().hidden),
                 None => model.config().hidden,
@@ -250,6 +258,27 @@ mod tests {
         ] {
             assert_eq!(facts(n), text);
         }
+    }
+
+    #[test]
+    fn a_folder_of_packages_is_described_by_what_it_was_compiled_to() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join("out").join(name);
+        std::fs::create_dir(dir.path().join("out")).unwrap();
+        baton_models::testing::Successors::endless().write(&at("embeddings.gguf"));
+        let outline = Model::open(at("embeddings.gguf")).unwrap().outline();
+        std::fs::write(at("outline.json"), outline).unwrap();
+        let description = json!({
+            "format": 3, "fingerprint": "00", "context": 96, "weights": "lut6-g16",
+            "packages": [], "files": {},
+        });
+        std::fs::write(at("baton.json"), description.to_string()).unwrap();
+        let store = baton_hub::Store::with_settings(baton_hub::Settings::at(dir.path())).unwrap();
+        let reference = baton_hub::Reference::Path(dir.path().join("out"));
+        let local = store.get(&reference, &mut baton_hub::Silent).unwrap();
+        let facts = Facts::gather(&local, None).unwrap();
+        assert_eq!((facts.format, &*facts.quantization), ("coreml", "LUT6-G16"));
+        assert_eq!(facts.context_length, 96);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! A model that is being compiled: what is written of it, and how it is measured.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use baton_coreml::lower::{Chunks, MilLowering};
 use baton_coreml::{Draft, FOLDER_FORMAT, Package, PackageWriter, measure};
 use baton_cpu::{Isa, Pool, physical_cores};
 use baton_engine::ModelText;
-use baton_graph::{Graph, Logits, hex};
+use baton_graph::{Graph, Logits, Op, hex};
 use baton_hub::Sha256;
 use baton_models::{BuildOptions, Model};
 use baton_weights::Weights;
@@ -88,6 +89,21 @@ impl<'a> Compiler<'a> {
         MilLowering { decode, ..MilLowering::for_context(self.context, &columns) }
     }
 
+    /// Bytes that the weights of all products take at least, with so many bits each.
+    pub fn least_bytes(&self, bits: f32) -> u64 {
+        let nodes = self.graph.nodes().iter();
+        let multiplied: BTreeSet<_> = nodes
+            .flat_map(|node| match &node.op {
+                Op::Linear(linear) => linear.parts.iter().map(|part| part.weight).collect(),
+                _ => Vec::new(),
+            })
+            .map(|id| id.index())
+            .collect();
+        let elements = |id: usize| self.graph.weights()[id].shape.iter().product::<usize>();
+        let all: usize = multiplied.into_iter().map(elements).fold(0, usize::saturating_add);
+        (all as f64 * f64::from(bits) / 8.0) as u64
+    }
+
     fn task<'b>(&'b self, lowering: &'b MilLowering) -> Task<'b> {
         Task { graph: &self.graph, weights: &self.weights, lowering }
     }
@@ -100,7 +116,8 @@ impl<'a> Compiler<'a> {
         for (at, piece) in pieces.iter().enumerate() {
             let _spinner = Spinner::start(&format!("writing {}", piece.file));
             let mut writer = PackageWriter::create(&folder.join(&piece.file))?;
-            let mut program = self.layout.lower(task, &pieces, at, &mut writer.weights)?;
+            let program = self.layout.lower(task, &pieces, at, &mut writer.weights);
+            let mut program = program.map_err(|error| writer.named(error))?;
             program.metadata.description = self.model.name().to_owned();
             program.metadata.version = concat!("baton ", env!("CARGO_PKG_VERSION")).into();
             program.metadata.licence = self.model.licence().unwrap_or_default().to_owned();

@@ -1,21 +1,31 @@
 //! The folder that is written, whole or not at all.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::path::Path;
+use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
 
+use crate::failure::hinted;
+use crate::format;
 use crate::interrupt::Unfinished;
 
-/// Writes the folder `output`: all of it lies beside its place until it is whole.
+/// What folders are called in which something is being made.
+const UNFINISHED: &str = ".baton-compile-";
+/// A folder younger than that may not have its lock yet.
+const YOUNG: Duration = Duration::from_secs(60);
+
+/// Writes the folder `output`: all of it lies beside its place until it is whole. What earlier programs have
+/// left there that were ended meanwhile is removed.
 pub fn whole_folder<T>(
     output: &Path,
     write: impl FnOnce(&Path) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
-    let parent = output.parent().filter(|path| !path.as_os_str().is_empty());
-    let partial = partial_folder(parent.unwrap_or(Path::new(".")))
-        .with_context(|| format!("cannot write beside {}", output.display()))?;
+    sweep(parent(output), SystemTime::now());
+    let partial = begin(output)?;
+    // As long as it is held, nobody else takes the folder for a leftover.
+    let _lock = lock(partial.path());
     let partial = Unfinished::new(partial);
     // Errors name the place that was asked for.
     let made = write(partial.path()).map_err(|error| match error.downcast() {
@@ -26,10 +36,44 @@ pub fn whole_folder<T>(
     Ok(made)
 }
 
+/// That a folder can be made there, before anything is computed for it.
+pub fn can_be_written(output: &Path) -> anyhow::Result<()> {
+    begin(output).map(drop)
+}
+
+/// That so many bytes are free where the folder will lie, if the system tells.
+pub fn has_room(output: &Path, needed: u64) -> anyhow::Result<()> {
+    match fs4::available_space(parent(output)) {
+        Ok(free) => enough(output, needed, free),
+        Err(_) => Ok(()),
+    }
+}
+
+fn enough(output: &Path, needed: u64, free: u64) -> anyhow::Result<()> {
+    if needed <= free {
+        return Ok(());
+    }
+    let (needed, free) = (format::bytes(needed), format::bytes(free));
+    let shown = output.display();
+    let problem =
+        format!("{shown} does not fit on its disk: it needs {needed} at least, {free} are free");
+    Err(hinted(problem, "free some, name a folder on another disk, or ask for fewer --bits"))
+}
+
+fn parent(output: &Path) -> &Path {
+    let parent = output.parent().filter(|path| !path.as_os_str().is_empty());
+    parent.unwrap_or(Path::new("."))
+}
+
+fn begin(output: &Path) -> anyhow::Result<tempfile::TempDir> {
+    partial_folder(parent(output))
+        .with_context(|| format!("cannot write beside {}", output.display()))
+}
+
 /// A folder that becomes the output, with the permissions that a folder made at once would have.
 fn partial_folder(parent: &Path) -> io::Result<tempfile::TempDir> {
     let mut builder = tempfile::Builder::new();
-    builder.prefix(".baton-compile-");
+    builder.prefix(UNFINISHED);
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
@@ -37,6 +81,34 @@ fn partial_folder(parent: &Path) -> io::Result<tempfile::TempDir> {
         builder.permissions(fs::Permissions::from_mode(0o777));
     }
     builder.tempdir_in(parent)
+}
+
+/// Holds a folder, where the system locks folders; none if somebody else holds it.
+fn lock(folder: &Path) -> Option<File> {
+    let file = File::open(folder).ok()?;
+    file.try_lock().is_ok().then_some(file)
+}
+
+/// Removes what programs have left that were ended while they made a folder. What cannot be removed, or is
+/// still worked on, stays.
+fn sweep(parent: &Path, now: SystemTime) {
+    let entries = fs::read_dir(parent).into_iter().flatten().flatten();
+    for entry in entries.filter(|e| e.file_name().to_string_lossy().starts_with(UNFINISHED)) {
+        let path = entry.path();
+        // Not what a link leads to.
+        let Ok(info) = path.symlink_metadata() else { continue };
+        let age = info.modified().ok().and_then(|changed| now.duration_since(changed).ok());
+        if !info.is_dir() || age.is_none_or(|age| age < YOUNG) {
+            continue;
+        }
+        if let Some(_lock) = lock(&path) {
+            tracing::info!(
+                "{} was left by a program that was ended; it is removed",
+                path.display()
+            );
+            let _ = fs::remove_dir_all(&path);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -53,5 +125,38 @@ mod tests {
         fs::create_dir(&plain).unwrap();
         let folder = partial_folder(parent.path()).unwrap();
         assert_eq!(mode(folder.path()), mode(&plain));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn what_ended_programs_have_left_is_removed_and_what_others_work_on_stays() {
+        let parent = tempfile::tempdir().unwrap();
+        let at = |name: &str| parent.path().join(name);
+        for name in [".baton-compile-left", ".baton-compile-held", "other"] {
+            fs::create_dir(at(name)).unwrap();
+            fs::write(at(name).join("x"), "y").unwrap();
+        }
+        std::os::unix::fs::symlink(at("other"), at(".baton-compile-link")).unwrap();
+        let held = lock(&at(".baton-compile-held")).unwrap();
+        sweep(parent.path(), SystemTime::now());
+        assert!(at(".baton-compile-left").exists(), "it may have just begun");
+        sweep(parent.path(), SystemTime::now() + 2 * YOUNG);
+        assert!(!at(".baton-compile-left").exists());
+        assert!(at(".baton-compile-held/x").exists() && at("other/x").exists());
+        drop(held);
+        sweep(parent.path(), SystemTime::now() + 2 * YOUNG);
+        assert!(!at(".baton-compile-held").exists());
+    }
+
+    #[test]
+    fn a_disk_that_is_too_small_is_said_with_both_numbers() {
+        let error = enough(Path::new("out"), 2_000_000_000, 5_000_000).unwrap_err().to_string();
+        assert!(
+            error.contains("out") && error.contains("2.0 GB") && error.contains("5.0 MB"),
+            "{error}"
+        );
+        enough(Path::new("out"), 7, 7).unwrap();
+        has_room(&tempfile::tempdir().unwrap().path().join("x"), 1).unwrap();
+        assert!(has_room(&tempfile::tempdir().unwrap().path().join("x"), u64::MAX).is_err());
     }
 }

@@ -43,13 +43,14 @@ impl Args {
         }
     }
 
-    /// The layout for functions of so many tokens.
+    /// The layout for functions of so many tokens. Of `own_options` those that were given make sense for
+    /// Baton's own layout only.
     pub fn layout(
         &self,
         model: &Model,
         context: usize,
         tokens: &[u16],
-        no_decode: bool,
+        own_options: &[(bool, &'static str)],
     ) -> anyhow::Result<Layout> {
         let prefix = match (&self.prefix, self.layout) {
             (Some(_), Name::Baton) => {
@@ -65,8 +66,11 @@ impl Args {
             (_, &[tokens]) => usize::from(tokens),
             _ => return Err(usage("--tokens: this layout has functions for one number of tokens")),
         };
-        if no_decode {
-            return Err(usage("--no-decode is for --layout baton"));
+        if let Some(option) = super::given(own_options.iter().copied()) {
+            return Err(usage(format!(
+                "{option} is for --layout baton: packages of other layouts have the functions and the \
+                 embeddings that their programs look for, and are not measured here"
+            )));
         }
         let layout = match self.layout {
             Name::CoremlLlmCli => LlmCli::new(prefix, context, tokens).map(Layout::LlmCli),

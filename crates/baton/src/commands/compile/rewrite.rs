@@ -83,7 +83,7 @@ pub fn is_package(model: &str) -> bool {
 /// # Errors
 /// If they cannot be printed.
 pub fn list() -> anyhow::Result<()> {
-    let mut out = io::stdout().lock();
+    let mut out = format::stdout();
     let rows = PASSES.iter().map(|pass| {
         let default = if pass.default { "" } else { " (only if named)" };
         [pass.name.to_owned(), format!("{}{default}", pass.about)]
@@ -111,7 +111,7 @@ pub fn execute(
     let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
     let options = args.options(chunk_bytes);
     let mut drafts = vec![Draft::new(Package::open(path)?)];
-    let mut out = io::stdout().lock();
+    let mut out = format::stdout();
     for pass in passes {
         let mut changes = Vec::new();
         let mut made = Vec::new();
@@ -156,7 +156,7 @@ fn say(out: &mut impl Write, pass: &Pass, changes: &[Change]) -> io::Result<()> 
     for (which, word) in [(true, ""), (false, "left: ")] {
         let all: Vec<_> = changes.iter().filter(|change| change.done == which).collect();
         for Change { place, text, .. } in all.iter().take(SHOWN) {
-            writeln!(out, "  {word}{}: {text}", format::harmless(place))?;
+            writeln!(out, "  {word}{}: {text}", format::in_line(place))?;
         }
         if all.len() > SHOWN {
             writeln!(out, "  {word}and {} more", all.len() - SHOWN)?;

@@ -1,6 +1,6 @@
 //! What is told of the packages that were written.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::Path;
 use std::time::Instant;
 
@@ -22,7 +22,7 @@ pub fn report(
     measured: Option<&Measured>,
     start: Instant,
 ) -> anyhow::Result<()> {
-    let mut out = io::stdout().lock();
+    let mut out = format::stdout();
     let bytes = packages.iter().map(|(_, package)| package.weight_bytes()).sum();
     writeln!(
         out,

@@ -61,6 +61,15 @@ impl Args {
         ])
     }
 
+    /// Bits that a weight takes at least.
+    pub fn least_bits(&self) -> f32 {
+        match self.quantize {
+            Some(integers) => f32::from(INTEGER_BITS[integers as usize]),
+            // An average is reached from below, by whole bits.
+            None => self.bits.floor(),
+        }
+    }
+
     /// What is to be counted of the energies of features.
     pub fn energies(&self, found: Energies) -> Energies {
         if self.plain_kmeans { Energies::new() } else { found }

@@ -30,7 +30,8 @@ pub fn understand(args: &Args, store: &Store) -> anyhow::Result<Request> {
             Meaning::Model(model) => (model, None),
             Meaning::Prompt(near) => {
                 // A short word is like many names.
-                if let Some(near) = near.first().filter(|_| word.len() > 3) {
+                let is_meant = |near: &&String| word.len() > 3 || near.starts_with("./");
+                if let Some(near) = near.first().filter(is_meant) {
                     note(format_args!(
                         "no model is called {word:?}, so it is taken as the prompt; did you mean {near}?"
                     ));

@@ -1,6 +1,6 @@
 //! What handing the cache over changes.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::Path;
 
 use baton_engine::{
@@ -9,6 +9,7 @@ use baton_engine::{
 };
 
 use crate::failure::{hinted, usage};
+use crate::format;
 use crate::progress::Spinner;
 
 /// Tokens of the answer that is compared.
@@ -53,7 +54,7 @@ pub fn compare(path: &Path, options: LoadOptions, prompt: &str) -> anyhow::Resul
         ));
     }
     let (agreed, rows) = (result.top1_agreement * result.rows as f64, result.rows);
-    let mut out = io::stdout().lock();
+    let mut out = format::stdout();
     writeln!(out, "{from} to {unit}: {handed_over} of {wanted} tokens handed over")?;
     writeln!(
         out,

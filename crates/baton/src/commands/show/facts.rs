@@ -1,5 +1,6 @@
 //! Gathering what `baton show` prints.
 
+use baton_coreml::Folder;
 use baton_engine::{ModelText, Sampling, open_model, template_source};
 use baton_hub::{Entry, LocalModel};
 use baton_models::{Model, ModelConfig, Packaged, RopeScaling};
@@ -14,6 +15,8 @@ use crate::format;
 pub struct Facts {
     local: LocalModel,
     model: Model,
+    /// The folder of packages that it is there as.
+    packages: Option<Folder>,
     /// The licence, as the files or else the catalog name it.
     pub license: Option<String>,
     /// A model without a usable tokenizer can still be shown.
@@ -29,13 +32,15 @@ impl Facts {
     /// If they are damaged, or of an architecture that is not known.
     pub fn gather(local: LocalModel, entry: Option<&Entry>) -> anyhow::Result<Self> {
         let model = open_model(&local.path)?;
+        let packages = model.packages().filter(|_| model.packaged().is_none());
+        let packages = packages.map(Folder::open).transpose()?;
         let text = ModelText::of(&model);
         let license = model.licence().map(str::to_owned);
         let license = license.or_else(|| entry?.license.clone());
         let own = text.as_ref().map(|text| text.sampling.clone()).unwrap_or_default();
         let catalog = entry.map(|entry| Sampling::from_names(&entry.sampling));
         let sampling = own.or(&catalog.unwrap_or_default());
-        Ok(Self { local, model, license, text, sampling })
+        Ok(Self { local, model, packages, license, text, sampling })
     }
 
     /// The source of the chat template, exactly as the model has it.
@@ -75,19 +80,32 @@ impl Facts {
         } else {
             let (count, n) = (format::count(self.model.parameters()), self.model.parameters());
             row("  parameters", format!("{count} ({n})"));
-            row("  context", format!("{} tokens", config.context_length));
+            row("  context", format!("{} tokens", self.context()));
             for (name, value) in shape(config) {
                 row(&format!("  {name}"), value);
             }
-            let bytes = self.model.stored_bytes();
-            let bits = bytes as f64 * 8.0 / self.model.parameters().max(1) as f64;
-            row("Tensors", format!("{}, {bits:.2} bits per weight", format::bytes(bytes)));
-            for kind in self.model.quantization() {
-                let (tensors, size) = (kind.tensors, format::bytes(kind.bytes as u64));
-                row(
-                    &format!("  {}", kind.kind),
-                    format!("{:<8} {tensors:>4} in {size}", kind.dtype),
-                );
+        }
+        let mut row = |name: &str, value: String| rows.push([name.to_owned(), value]);
+        match (&self.packages, self.model.packaged()) {
+            (_, Some(_)) => {}
+            (Some(folder), None) => {
+                let (n, forms) =
+                    (folder.len(), folder.weights().unwrap_or("weights of no known form"));
+                let size = folder.weight_bytes().map(|bytes| format!(", {}", format::bytes(bytes)));
+                let packages = if n == 1 { "package" } else { "packages" };
+                let size = size.unwrap_or_default();
+                row("Packages", format!("{n} Core ML {packages}, {forms}{size}"));
+                row("  functions", folder.functions().join(", "));
+            }
+            (None, None) => {
+                let bytes = self.model.stored_bytes();
+                let bits = bytes as f64 * 8.0 / self.model.parameters().max(1) as f64;
+                row("Tensors", format!("{}, {bits:.2} bits per weight", format::bytes(bytes)));
+                for kind in self.model.quantization() {
+                    let (tensors, size) = (kind.tensors, format::bytes(kind.bytes as u64));
+                    let value = format!("{:<8} {tensors:>4} in {size}", kind.dtype);
+                    row(&format!("  {}", kind.kind), value);
+                }
             }
         }
         let mut row = |name: &str, value: String| rows.push([name.to_owned(), value]);
@@ -109,6 +127,12 @@ impl Facts {
         rows
     }
 
+    /// Most tokens of a text: what the packages were compiled for, or what the model was trained for.
+    fn context(&self) -> usize {
+        let trained = self.model.config().context_length;
+        self.packages.as_ref().map_or(trained, Folder::context)
+    }
+
     fn template_line(&self) -> String {
         match self.template_source() {
             Some(source) => format!("{} bytes (--template prints it)", source.len()),
@@ -119,9 +143,12 @@ impl Facts {
     /// All of it for programs.
     pub fn json(&self) -> serde_json::Value {
         let config = self.model.config();
-        let tensors: Vec<_> = self
-            .model
-            .quantization()
+        // Those of the source are not here.
+        let kinds = match &self.packages {
+            Some(_) => Vec::new(),
+            None => self.model.quantization(),
+        };
+        let tensors: Vec<_> = kinds
             .into_iter()
             .map(|kind| {
                 json!({
@@ -147,8 +174,14 @@ impl Facts {
             "license": self.license,
             "architecture": self.model.architecture(),
             "parameters": self.model.parameters(),
-            "bytes": self.model.stored_bytes(),
-            "context": config.context_length,
+            "bytes": match &self.packages {
+                Some(folder) => folder.weight_bytes(),
+                None => Some(self.model.stored_bytes()),
+            },
+            "context": self.context(),
+            "packages": self.packages.as_ref().map(|folder| json!({
+                "count": folder.len(), "weights": folder.weights(), "functions": folder.functions(),
+            })),
             "layers": config.layers.len(),
             "hidden": config.hidden,
             "ffn": config.ffn,

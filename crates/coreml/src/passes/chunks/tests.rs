@@ -118,6 +118,21 @@ fn parts_of_functions_that_share_weights_are_in_one_package() {
 }
 
 #[test]
+fn a_package_that_is_small_enough_stays_one_whatever_its_functions_share() {
+    // As layers and a head are: functions without a weight in common.
+    let mut b = FunctionBuilder::new();
+    let x = b.input("x", TensorType::new(F16, &[1, WIDTH]));
+    let args = [("x", (&x).into()), ("weight", matrix(99).into())];
+    let head = b.op("linear", "head", &args).unwrap();
+    let head = b.finish(&[head]);
+    let before = draft([("layers", layers(2, false)), ("head", head)], in_memory());
+    let (after, changes) = apply(&before, "split_chunks", &options(5));
+    assert_eq!((after.len(), changes.len()), (1, 0), "{changes:?}");
+    // One matrix less, and it would be too large.
+    assert!(apply(&before, "split_chunks", &options(4)).0.len() > 1);
+}
+
+#[test]
 fn what_cannot_be_cut_is_left_whole_with_the_reason() {
     let left = |function: Function, matrices| {
         let before = draft([("main", function)], in_memory());

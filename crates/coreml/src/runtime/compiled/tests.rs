@@ -28,7 +28,7 @@ fn a_package_is_compiled_once_for_its_content_and_system() {
             count.fetch_add(1, Ordering::Relaxed);
             compile(room.path(), package)
         };
-        cache.compiled(package, system, &Hashes::new(), compile).unwrap()
+        cache.compiled(package, system, &Hashes::new(), compile).unwrap().path().to_owned()
     };
     let one = package(room.path(), "one");
     let place = get(&one, "15.1");
@@ -48,9 +48,12 @@ fn a_package_is_compiled_once_for_its_content_and_system() {
     assert!(entries.iter().all(|entry| entry.bytes == 3), "{entries:?}");
     let source = entries.last().unwrap().source.clone();
     assert_eq!(source, Some(one.display().to_string()));
-    assert_eq!(cache.clear().unwrap(), 9);
+    assert_eq!(cache.clear().unwrap(), Cleared { freed: 9, in_use: 0 });
     let left = fs::read_dir(cache.folder()).unwrap().map(|entry| entry.unwrap().path());
-    assert!(left.into_iter().all(|path| path.extension().is_some_and(|end| end == LOCK)));
+    assert!(
+        left.into_iter()
+            .all(|path| path.extension().is_some_and(|end| end == LOCK || end == IN_USE))
+    );
     assert_eq!(cache.list().unwrap(), []);
 }
 
@@ -60,7 +63,9 @@ fn a_package_whose_hashes_are_known_is_found_without_being_read() {
     let cache = CompiledCache::new(room.path().join("cache"));
     let one = package(room.path(), "one");
     let compile = |package: &Path| compile(room.path(), package);
-    let place = cache.compiled(&one, "15.1", &Hashes::new(), compile).unwrap();
+    let get =
+        |hashes: &Hashes| cache.compiled(&one, "15.1", hashes, compile).unwrap().path().to_owned();
+    let place = get(&Hashes::new());
     let hashes: Hashes = files::below(&one)
         .unwrap()
         .into_iter()
@@ -72,8 +77,8 @@ fn a_package_whose_hashes_are_known_is_found_without_being_read() {
         .collect();
     // What lies there now nobody looks at.
     fs::write(one.join("Data/model"), "two").unwrap();
-    assert_eq!(cache.compiled(&one, "15.1", &hashes, compile).unwrap(), place);
-    assert_ne!(cache.compiled(&one, "15.1", &Hashes::new(), compile).unwrap(), place);
+    assert_eq!(get(&hashes), place);
+    assert_ne!(get(&Hashes::new()), place);
 }
 
 #[test]
@@ -81,12 +86,13 @@ fn what_fails_leaves_nothing_and_what_was_left_is_made_anew() {
     let room = tempfile::tempdir().unwrap();
     let cache = CompiledCache::new(room.path().join("cache"));
     let make = |result: Result<()>| {
-        cache.package(b"key", "a model", |part| {
+        let made = cache.package(b"key", "a model", |part| {
             assert!(!part.exists(), "nothing is left of an earlier attempt");
             fs::create_dir(part).unwrap();
             fs::write(part.join("half"), "1234").unwrap();
             result
-        })
+        });
+        made.map(|kept| kept.path().to_owned())
     };
     assert!(make(Err(Error::malformed("no"))).is_err());
     assert_eq!(cache.list().unwrap(), []);
@@ -97,7 +103,7 @@ fn what_fails_leaves_nothing_and_what_was_left_is_made_anew() {
     assert_eq!(make(Ok(())).unwrap(), place);
     fs::create_dir(&part).unwrap();
     fs::write(part.join("half"), "1").unwrap();
-    assert_eq!(cache.clear().unwrap(), 5);
+    assert_eq!(cache.clear().unwrap().freed, 5);
     assert!(!part.exists() && !place.exists());
 }
 
@@ -118,14 +124,21 @@ fn who_comes_second_waits_for_the_first_and_clearing_leaves_both_alone() {
             })
         });
         wait_for_begin.recv().unwrap();
-        assert_eq!(cache.clear().unwrap(), 0);
+        assert_eq!(cache.clear().unwrap(), Cleared { freed: 0, in_use: 1 });
         let second =
             scope.spawn(|| cache.package(b"key", "second", |_| panic!("the first one makes it")));
         go_on.send(()).unwrap();
         let (first, second) = (first.join().unwrap(), second.join().unwrap());
-        assert_eq!(first.unwrap(), second.unwrap());
+        let (first, second) = (first.unwrap(), second.unwrap());
+        assert_eq!(first.path(), second.path());
+        // What one of them still uses stays.
+        drop(first);
+        assert_eq!(cache.clear().unwrap(), Cleared { freed: 0, in_use: 1 });
+        assert!(second.path().exists());
     });
     assert_eq!(cache.list().unwrap()[0].source.as_deref(), Some("first"));
+    assert_eq!(cache.clear().unwrap().in_use, 0);
+    assert_eq!(cache.list().unwrap(), []);
 }
 
 #[cfg(unix)]
@@ -143,6 +156,7 @@ fn packages_made_of_links_are_told_apart_by_what_the_links_lead_to() {
     let places = ["one", "two"].map(|name| {
         let compile = |package: &Path| compile(room.path(), package);
         let place = cache.compiled(&linked(name), "15.1", &Hashes::new(), compile).unwrap();
+        let place = place.path().to_owned();
         assert_eq!(fs::read_to_string(place.join("inner/model")).unwrap(), name);
         place
     });
