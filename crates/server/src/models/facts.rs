@@ -88,6 +88,7 @@ impl Facts {
             architecture: metadata::architecture(model),
             parameters: model.parameters(),
             format: match model.source() {
+                _ if model.packaged().is_some() => "coreml",
                 Source::Gguf(_) => "gguf",
                 _ => "safetensors",
             },
