@@ -222,7 +222,11 @@ impl Facts {
     pub fn of(model: &Model, filename: String) -> Facts {
         let (bytes, parameters) = (model.stored_bytes(), model.parameters());
         let size = format::count(parameters);
-        let kind = format!("{} {size} {}", model.architecture(), file_type(model));
+        let kind = match model.packaged() {
+            // Neither parameters nor types are known.
+            Some(packaged) => format!("{} {}", packaged.name, packaged.layout),
+            None => format!("{} {size} {}", model.architecture(), file_type(model)),
+        };
         Facts { filename, kind, bytes, parameters }
     }
 }

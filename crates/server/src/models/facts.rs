@@ -90,7 +90,7 @@ impl Facts {
             architecture: metadata::architecture(model),
             parameters: model.parameters(),
             format: match model.source() {
-                _ if packages.is_some() => "coreml",
+                _ if packages.is_some() || model.packaged().is_some() => "coreml",
                 Source::Gguf(_) => "gguf",
                 _ => "safetensors",
             },
