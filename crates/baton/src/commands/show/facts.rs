@@ -64,7 +64,6 @@ impl Facts {
 
     /// Lines of two columns for people.
     pub fn rows(&self) -> Vec<[String; 2]> {
-        let config = self.model.config();
         let mut rows = Vec::new();
         let mut row = |name: &str, value: String| rows.push([name.to_owned(), value]);
         row("Model", self.local.name.clone());
@@ -75,38 +74,9 @@ impl Facts {
         }
         row("  licence", self.license.clone().unwrap_or_else(|| "not stated".into()));
         row("Architecture", self.model.architecture().to_owned());
-        if let Some(packaged) = self.model.packaged() {
-            rows.extend(packages(packaged));
-        } else {
-            let (count, n) = (format::count(self.model.parameters()), self.model.parameters());
-            row("  parameters", format!("{count} ({n})"));
-            row("  context", format!("{} tokens", self.context()));
-            for (name, value) in shape(config) {
-                row(&format!("  {name}"), value);
-            }
-        }
-        let mut row = |name: &str, value: String| rows.push([name.to_owned(), value]);
-        match (&self.packages, self.model.packaged()) {
-            (_, Some(_)) => {}
-            (Some(folder), None) => {
-                let (n, forms) =
-                    (folder.len(), folder.weights().unwrap_or("weights of no known form"));
-                let size = folder.weight_bytes().map(|bytes| format!(", {}", format::bytes(bytes)));
-                let packages = if n == 1 { "package" } else { "packages" };
-                let size = size.unwrap_or_default();
-                row("Packages", format!("{n} Core ML {packages}, {forms}{size}"));
-                row("  functions", folder.functions().join(", "));
-            }
-            (None, None) => {
-                let bytes = self.model.stored_bytes();
-                let bits = bytes as f64 * 8.0 / self.model.parameters().max(1) as f64;
-                row("Tensors", format!("{}, {bits:.2} bits per weight", format::bytes(bytes)));
-                for kind in self.model.quantization() {
-                    let (tensors, size) = (kind.tensors, format::bytes(kind.bytes as u64));
-                    let value = format!("{:<8} {tensors:>4} in {size}", kind.dtype);
-                    row(&format!("  {}", kind.kind), value);
-                }
-            }
+        match self.model.packaged() {
+            Some(packaged) => rows.extend(packages(packaged)),
+            None => rows.extend(self.weights()),
         }
         let mut row = |name: &str, value: String| rows.push([name.to_owned(), value]);
         match &self.text {
@@ -125,6 +95,47 @@ impl Facts {
         };
         row("Sampling", sampling);
         rows
+    }
+
+    /// The sizes of a model whose description is there, and its weights.
+    fn weights(&self) -> Vec<[String; 2]> {
+        let mut rows = Vec::new();
+        let mut row = |name: &str, value: String| rows.push([name.to_owned(), value]);
+        let (count, n) = (format::count(self.model.parameters()), self.model.parameters());
+        row("  parameters", format!("{count} ({n})"));
+        row("  context", format!("{} tokens", self.context()));
+        for (name, value) in shape(self.model.config()) {
+            row(&format!("  {name}"), value);
+        }
+        if let Some(folder) = &self.packages {
+            let (n, forms) = (folder.len(), folder.weights().unwrap_or("weights of no known form"));
+            let size = folder.weight_bytes().map(|bytes| format!(", {}", format::bytes(bytes)));
+            let packages = if n == 1 { "package" } else { "packages" };
+            let size = size.unwrap_or_default();
+            row("Packages", format!("{n} Core ML {packages}, {forms}{size}"));
+            row("  functions", folder.functions().join(", "));
+            return rows;
+        }
+        let bytes = self.model.stored_bytes();
+        let bits = bytes as f64 * 8.0 / self.model.parameters().max(1) as f64;
+        row("Tensors", format!("{}, {bits:.2} bits per weight", format::bytes(bytes)));
+        for kind in self.model.quantization() {
+            let (tensors, size) = (kind.tensors, format::bytes(kind.bytes as u64));
+            let value = format!("{:<8} {tensors:>4} in {size}", kind.dtype);
+            row(&format!("  {}", kind.kind), value);
+        }
+        rows
+    }
+
+    /// The packages for programs, if it is there as such.
+    fn packages_json(&self) -> Option<serde_json::Value> {
+        if let Some(packaged) = self.model.packaged() {
+            return Some(json!({ "layout": packaged.layout, "files": packaged.packages }));
+        }
+        let folder = self.packages.as_ref()?;
+        Some(json!({
+            "count": folder.len(), "weights": folder.weights(), "functions": folder.functions(),
+        }))
     }
 
     /// Most tokens of a text: what the packages were compiled for, or what the model was trained for.
@@ -179,9 +190,7 @@ impl Facts {
                 None => Some(self.model.stored_bytes()),
             },
             "context": self.context(),
-            "packages": self.packages.as_ref().map(|folder| json!({
-                "count": folder.len(), "weights": folder.weights(), "functions": folder.functions(),
-            })),
+            "packages": self.packages_json(),
             "layers": config.layers.len(),
             "hidden": config.hidden,
             "ffn": config.ffn,
@@ -190,9 +199,6 @@ impl Facts {
             "head_dim": config.head_dim,
             "vocabulary": config.vocab,
             "tied_embeddings": config.tied,
-            "packages": self.model.packaged().map(|packaged| json!({
-                "layout": packaged.layout, "files": packaged.packages,
-            })),
             "embedding": config.embedding.as_ref().map(|e| json!({
                 "dimensions": e.width(config.hidden), "pooling": format!("{:?}", e.pooling),
             })),
