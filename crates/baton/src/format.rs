@@ -63,7 +63,11 @@ fn without(text: &str, harmful: impl Fn(char) -> bool) -> Cow<'_, str> {
 
 /// Whether it commands a terminal, or turns the direction of what stands around it.
 fn is_harmful(c: char) -> bool {
-    c.is_control() || matches!(c, '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}')
+    c.is_control()
+        || matches!(
+            c,
+            '\u{61C}' | '\u{200E}' | '\u{200F}' | '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}'
+        )
 }
 
 /// Standard output for text that people read.

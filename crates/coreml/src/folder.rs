@@ -134,6 +134,11 @@ impl Folder {
         })
     }
 
+    /// The layout that it says its packages have.
+    pub fn layout(&self) -> &str {
+        &self.layout
+    }
+
     /// Most tokens of a sequence that its packages were compiled for.
     pub fn context(&self) -> usize {
         self.context
@@ -182,8 +187,8 @@ impl Folder {
     fn own_packages(&self) -> Result<(Vec<Package>, Hashes)> {
         if self.layout != LAYOUT {
             let problem = format!(
-                "says that the packages are laid out for {}, but their names do not; compile the model again, \
-                 or with --layout {LAYOUT}",
+                "says that its packages are laid out for {}, but what such folders are known by is not there; get \
+                 the whole folder, or compile the model again",
                 self.layout
             );
             return Err(Error::Folder { path: self.path.join(FOLDER_FILE), problem });

@@ -72,8 +72,8 @@ pub struct Sizes {
     pub vocab: usize,
     /// Most tokens of a sequence.
     pub context: usize,
-    /// Layers, heads and features of a head of the cache; these may be more than the model has, to be a round
-    /// number.
+    /// Layers, heads and features of a head of the cache; heads and features may be more than the model has, to
+    /// be round numbers.
     pub cache: [usize; 3],
 }
 
@@ -92,9 +92,10 @@ impl Foreign {
     /// If a package is missing, damaged, or not what its name and the description of the folder say.
     pub fn find(path: &Path) -> Result<Option<Foreign>> {
         let Some((folder, found)) = names::find(path)? else { return Ok(None) };
-        let described = match folder.join(FOLDER_FILE).is_file() {
-            true => Some(Folder::open(&folder)?),
-            false => None,
+        // Something else in its place is an error, not as if it were missing.
+        let described = match folder.join(FOLDER_FILE).symlink_metadata() {
+            Ok(_) => Some(Folder::open(&folder)?),
+            Err(_) => None,
         };
         let mut sources = Vec::new();
         let mut signatures = Vec::new();
@@ -189,7 +190,8 @@ impl Foreign {
     /// the model that `baton.json` says they were made of.
     ///
     /// # Errors
-    /// If a file is not the one that was written, the graph or the limits do not fit the packages, or they cannot be run on this machine.
+    /// If a file is not the one that was written, the graph or the limits do not fit the packages, or they cannot
+    /// be run on this machine.
     pub(crate) fn executor(
         &self,
         graph: &Graph,
@@ -207,7 +209,8 @@ impl Foreign {
             None => (Box::new(Interpreted::new(self.interpreters(pool)?)), Vec::new()),
         };
         let cache = cache(graph).ok_or_else(other_model)?;
-        let weight_bytes = self.packages()?.iter().map(|(_, bytes)| *bytes as usize).sum();
+        let bytes = self.packages()?.into_iter().map(|(_, bytes)| bytes as usize);
+        let weight_bytes = bytes.fold(0, usize::saturating_add);
         let program: Box<dyn Program> = match &self.plan {
             Plan::Anemll(plan) => {
                 Box::new(anemll::Layers::new(plan, runtime, cache, &limits, weight_bytes))
@@ -251,7 +254,10 @@ impl Foreign {
         if limits.context > sizes.context {
             return Err(Error::Unsupported {
                 what: format!("a context of {} tokens by these packages", limits.context),
-                instead: format!("they have room for {}", sizes.context),
+                instead: format!(
+                    "they have room for {}: use a shorter one (-c), or compile the model with a larger --context",
+                    sizes.context
+                ),
             });
         }
         let fits = |[layers, heads, width]: [usize; 3]| {

@@ -281,7 +281,7 @@ fn descriptions_that_make_no_sense_are_errors() {
         ("compile the model again", &|v| v["format"] = 2.into()),
         ("no format that is known", &|v| v["format"] = 4.into()),
         ("no format that is known", &|v| *v = json!([])),
-        ("--layout baton", &|v| v["layout"] = "anemll".into()),
+        ("laid out for anemll", &|v| v["layout"] = "anemll".into()),
         ("no fingerprint", &|v| v["fingerprint"] = Value::Null),
         ("of another model", &|v| v["fingerprint"] = "00".into()),
         ("no context", &|v| v["context"] = 0.into()),

@@ -126,6 +126,15 @@ fn operations_whose_results_nobody_reads_are_not_run() {
 }
 
 #[test]
+fn nothing_repeated_takes_nothing() {
+    let package = package(|b, x| {
+        let reps = Value::ints(&[0, 1 << 30]).into();
+        b.op("tile", "y", &[("x", x.into()), ("reps", reps)]).unwrap()
+    });
+    assert_eq!(run(&interpreter(&package).within(MIB)).unwrap().as_floats(), Some(&[][..]));
+}
+
+#[test]
 fn states_larger_than_the_memory_are_an_error() {
     let mut b = FunctionBuilder::new();
     b.state("held", TensorType::new(F16, &[1 << 15, 1 << 15]));

@@ -221,6 +221,19 @@ pub enum Error {
         /// What is wrong with it.
         problem: String,
     },
+    /// The tokenizer beside packages knows more tokens than they have.
+    #[error(
+        "{path}: its tokenizer has {tokens} tokens and its packages {vocab}, so that it is another model's; get \
+         the whole folder"
+    )]
+    OtherTokenizer {
+        /// The folder.
+        path: PathBuf,
+        /// Tokens that the tokenizer knows.
+        tokens: usize,
+        /// Tokens that have logits.
+        vocab: usize,
+    },
     /// Text was asked for, but the engine was made without a tokenizer.
     #[error("the engine has no tokenizer; give the prompt as token ids")]
     NoTokenizer,

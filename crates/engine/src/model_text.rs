@@ -19,12 +19,32 @@ pub struct ModelText {
     pub sampling: Sampling,
 }
 
+/// Tokenizers may have some tokens that their models do not know, as those of images.
+const MORE_TOKENS: usize = 1024;
+
 impl ModelText {
     /// Reads it from GGUF metadata, or from the files beside a checkpoint.
     ///
     /// # Errors
-    /// If the tokenizer is missing, damaged or of an unknown kind, or a chat template is not valid.
+    /// If the tokenizer is missing, damaged, of an unknown kind or of another model, or a chat template is not
+    /// valid.
     pub fn of(model: &Model) -> Result<Self> {
+        let text = ModelText::from_source(model)?;
+        let tokens = text.tokenizer.vocab_size();
+        match model.packaged() {
+            // Nothing else tells whose it is.
+            Some(packaged) if tokens > packaged.sizes.vocab + MORE_TOKENS => {
+                Err(Error::OtherTokenizer {
+                    path: packaged.folder.clone(),
+                    tokens,
+                    vocab: packaged.sizes.vocab,
+                })
+            }
+            _ => Ok(text),
+        }
+    }
+
+    fn from_source(model: &Model) -> Result<Self> {
         match model.source() {
             Source::Gguf(file) => {
                 let tokenizer = gguf_tokenizer(file)?;

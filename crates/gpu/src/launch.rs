@@ -62,7 +62,7 @@ pub(crate) struct Single {
 }
 
 impl Single {
-    /// So many workgroups leave much of a device idle.
+    /// So many workgroups, or fewer, leave much of a device idle.
     const FEW: u32 = 96;
 
     fn is_for(&self, sizes: &Sizes) -> bool {

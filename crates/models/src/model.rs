@@ -203,7 +203,7 @@ impl Model {
 
     /// Bytes of all tensors in the files.
     pub fn stored_bytes(&self) -> u64 {
-        self.tensors.iter().map(|t| t.bytes as u64).sum()
+        self.tensors.iter().map(|t| t.bytes as u64).fold(0, u64::saturating_add)
     }
 
     /// How each kind of tensor is stored, in the order of names.

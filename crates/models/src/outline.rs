@@ -20,7 +20,7 @@ pub const PACKAGES_FILE: &str = "baton.json";
 /// The file with the outline of the model that a folder of packages was made of.
 pub const OUTLINE_FILE: &str = "outline.json";
 
-/// The layout of packages that are run here, as descriptions name it.
+/// The layout of packages that have an outline, as descriptions name it.
 const OWN_LAYOUT: &str = "baton";
 
 /// What the file with the tensors of such a folder is called, but for its ending.
@@ -83,8 +83,9 @@ impl Outline {
         if !file.is_file() {
             let problem = match foreign_layout(&path.join(PACKAGES_FILE)) {
                 Some(layout) => format!(
-                    "holds packages that are laid out for {layout}, whose own programs run them; compile the \
-                     model with --layout {OWN_LAYOUT} to run them here"
+                    "says that its packages are laid out for {layout}, but what such folders are known by is \
+                     not there (meta.yaml, or packages X_chunk1 and X_cache-processor); get the whole folder, or \
+                     compile the model again"
                 ),
                 None => "holds packages without the embeddings that their caller looks tokens up in: \
                          it was compiled with --no-embeddings or by an older version; compile the model \

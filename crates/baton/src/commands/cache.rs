@@ -47,7 +47,7 @@ pub fn execute(args: &Args) -> anyhow::Result<()> {
         eprintln_quietly(format_args!("{} freed", format::bytes(packed + compiled.freed)));
         if compiled.in_use > 0 {
             note(format_args!(
-                "{} of {compiled_folder} are left: running programs use them",
+                "{} of {compiled_folder} are left: running programs use or make them",
                 compiled.in_use
             ));
         }

@@ -17,7 +17,6 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::Context;
-use baton_coreml::layout::Layout;
 use baton_coreml::lower::{MilLowering, Sample};
 use baton_coreml::{Calibration, FOLDER_FILE, calibrate, describe_files};
 use baton_engine::open_model;
@@ -198,7 +197,7 @@ pub fn execute(args: &Args) -> anyhow::Result<()> {
         (args.no_quality, "--no-quality"),
     ];
     let layout = args.layout.layout(&model, context, &args.tokens, &of_own_layout)?;
-    let device = args.install.device(layout == Layout::Baton)?;
+    let device = args.install.device(true)?;
     let start = Instant::now();
     folder::can_be_written(output)?;
     let compiler = Compiler::new(&model, context, layout.clone(), args)?;
@@ -236,12 +235,5 @@ pub fn execute(args: &Args) -> anyhow::Result<()> {
         Ok((packages, measured))
     })?;
     told::report(output, &layout, &packages, measured.as_ref(), start)?;
-    match (device, layout) {
-        (Some(device), Layout::Baton) => args.install.written(&device, output),
-        (Some(device), _) => {
-            let packages = packages.into_iter().map(|(file, package)| (output.join(file), package));
-            install::packages(&device, &packages.collect::<Vec<_>>())
-        }
-        (None, _) => Ok(()),
-    }
+    device.map_or(Ok(()), |device| args.install.written(&device, output))
 }

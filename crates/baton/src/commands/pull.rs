@@ -38,7 +38,7 @@ pub fn execute(args: &Args) -> anyhow::Result<()> {
     if install::is_folder(&model.path)
         && let Some(device) = core_ml(packing::compiled(&store))?
     {
-        install::folder(&device, &model.path)?;
+        install::or_note(install::folder(&device, &model.path));
     }
     eprintln_quietly(format_args!("{} is ready: {size}, {path}", model.name));
     Ok(())

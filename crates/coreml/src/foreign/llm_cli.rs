@@ -89,8 +89,8 @@ impl Windows {
         self.runtime.wait(job)
     }
 
-    /// Evaluates the window that begins at `start`, of which the tokens from `first_new` on are new, and appends the logits of
-    /// those from `first_row` on. A full window moves into the caches.
+    /// Evaluates the window that begins at `start`, of which the tokens from `first_new` on are new, and appends
+    /// the logits of those from `first_row` on. A full window moves into the caches.
     fn window(
         &mut self,
         seq: SeqId,
@@ -180,9 +180,17 @@ impl Windows {
     fn filled_caches(&mut self, seq: SeqId, start: usize) -> Result<Vec<[ArrayId; 2]>> {
         let Windows { plan, runtime, caches, pages, .. } = self;
         let make = || {
-            let mut array = || runtime.array(&plan.cache);
-            let arrays = (0..plan.layers).map(|_| Ok([array()?, array()?]));
-            Ok::<_, Error>(Caches { arrays: arrays.collect::<Result<_>>()?, end: 0 })
+            let mut made = Vec::new();
+            while made.len() < 2 * plan.layers {
+                match runtime.array(&plan.cache) {
+                    Ok(array) => made.push(array),
+                    Err(error) => {
+                        made.into_iter().for_each(|array| runtime.release(array));
+                        return Err(error);
+                    }
+                }
+            }
+            Ok::<_, Error>(Caches { arrays: made.as_chunks::<2>().0.to_vec(), end: 0 })
         };
         let of = caches.of(seq, make)?;
         let held = of.held.arrays.clone();
@@ -245,10 +253,10 @@ impl Windows {
 
     /// Moves a full window into the caches.
     fn move_on(&mut self, seq: SeqId, start: usize) -> Result<()> {
-        let mut held = self.caches_of(seq)?.held.arrays.clone();
+        let held = self.caches_of(seq)?.held.arrays.clone();
         let (function, package) = (self.plan.processor.clone(), self.plan.chunks.len());
         let ty = self.plan.cache.clone();
-        for (layer, arrays) in held.iter_mut().enumerate() {
+        for (layer, arrays) in held.into_iter().enumerate() {
             let (mut inputs, mut outputs) = (Vec::new(), Vec::new());
             for (which, [old, new, updated]) in names::CACHES.into_iter().enumerate() {
                 inputs.extend([(old, arrays[which]), (new, self.new_cache(layer, which)?)]);
@@ -256,15 +264,15 @@ impl Windows {
             }
             let made = [outputs[0].1, outputs[1].1];
             self.call(&Call { package, function: &function, inputs, outputs, state: None })?;
-            // What it has read is where it writes the next time.
-            let spare = std::mem::replace(arrays, made);
-            for (which, array) in spare.into_iter().enumerate() {
+            // What it has read is where it writes the next time, also if a later layer fails.
+            self.caches_of(seq)?.held.arrays[layer] = made;
+            for (which, array) in arrays.into_iter().enumerate() {
                 self.arrays.put(Slot::new(format!("spare/{which}"), &ty), array);
             }
         }
         let end = start + self.plan.window;
         let of = self.caches_of(seq)?;
-        of.held = Caches { arrays: held, end };
+        of.held.end = end;
         of.mirror.holds(seq, end);
         Ok(())
     }
@@ -299,17 +307,17 @@ impl Program for Windows {
                 text.known = start;
             }
             text.tokens.extend_from_slice(&span.tokens);
-            let (text, end) = (text.clone(), start + span.tokens.len());
+            let (known, end) = (text.known, start + span.tokens.len());
             let mut at = start;
             while at < end {
                 let begin = at - at % window;
-                if text.known > begin {
+                if known > begin {
                     return Err(imported(window));
                 }
                 let stop = end.min(begin + window);
-                let tokens = &text.tokens[begin..stop];
+                let tokens = self.texts[&span.seq].tokens[begin..stop].to_vec();
                 let first_row = (start + first).clamp(at, stop) - begin;
-                self.window(span.seq, tokens, begin, at - begin, first_row, &mut logits)?;
+                self.window(span.seq, &tokens, begin, at - begin, first_row, &mut logits)?;
                 at = stop;
             }
         }

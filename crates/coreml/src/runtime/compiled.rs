@@ -131,7 +131,7 @@ impl CompiledCache {
         let lock_path = place.with_extension(format!("{kind}.{LOCK}"));
         let lock = File::create(&lock_path).map_err(Error::io(&lock_path))?;
         if lock.try_lock().is_err() {
-            tracing::warn!("waiting for another process to make {}", place.display());
+            tracing::warn!("waiting for another process to be done with {}", place.display());
             lock.lock().map_err(Error::io(&lock_path))?;
         }
         if !place.exists() {

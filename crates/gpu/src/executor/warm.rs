@@ -14,8 +14,8 @@ const SEQ: SeqId = SeqId(u32::MAX);
 const SHORT: usize = 64;
 
 impl GpuExecutor {
-    /// Compiles the kernels that passes of a sequence's first tokens run, however many they are, and of later ones; computes
-    /// one token and a short prompt, by which the driver fills all memory for the first time, and forgets
+    /// Compiles the kernels that passes of a sequence's first tokens run, however many they are, and of later
+    /// ones; computes one token and a short prompt, by which the driver fills all memory for the first time, and forgets
     /// them.
     ///
     /// # Errors

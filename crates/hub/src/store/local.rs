@@ -10,12 +10,14 @@ use crate::hf::RemoteFile;
 use crate::hf::select::{select, shard};
 use crate::{Error, HfRef, Result};
 
-/// What folders of packages are known by: our description of one, Anemll's, and a package that all of
-/// coreml-llm-cli's have.
-const PACKAGES: [&str; 4] =
-    ["baton.json", META, "cache-processor.mlpackage", "cache-processor.mlmodelc"];
-/// The description by which Anemll's programs are given a folder.
-const META: &str = "meta.yaml";
+/// What folders of packages are known by: our description of one, and a package that all of coreml-llm-cli's
+/// have.
+const PACKAGES: [&str; 3] = ["baton.json", "cache-processor.mlpackage", "cache-processor.mlmodelc"];
+/// The description by which Anemll's programs are given a folder, and what it begins a line with; others use the
+/// name too.
+const META: (&str, &str) = ("meta.yaml", "model_info:");
+/// Bytes of it that are looked at.
+const META_BEGINNING: u64 = 64 << 10;
 /// Folders in each other that a package has at most, and more.
 const DEPTH: usize = 8;
 
@@ -25,10 +27,10 @@ pub(super) fn open(path: &Path) -> Result<LocalModel> {
         .map_err(|source| Error::NoSuchPath { path: path.into(), source })?;
     let path = std::path::absolute(path).map_err(Error::io("find", path))?;
     let path = match path.parent() {
-        Some(folder) if data.is_file() && path.ends_with(META) => folder.to_owned(),
+        Some(folder) if data.is_file() && path.ends_with(META.0) => folder.to_owned(),
         _ => path,
     };
-    if PACKAGES.iter().any(|name| path.join(name).exists()) {
+    if PACKAGES.iter().any(|name| path.join(name).exists()) || is_anemll(&path) {
         let mut files = Vec::new();
         list_all(&path, "", DEPTH, &mut files)?;
         return Ok(LocalModel { path: path.clone(), ..model(&path, &path, files) });
@@ -79,13 +81,30 @@ fn list_all(root: &Path, at: &str, depth: usize, files: &mut Vec<LocalFile>) -> 
     for entry in entries.flatten() {
         let Ok(name) = entry.file_name().into_string() else { continue };
         let name = if at.is_empty() { name } else { format!("{at}/{name}") };
-        match entry.metadata() {
-            Ok(data) if data.is_file() => files.push(local_file(root, &name, data.len())),
-            Ok(data) if data.is_dir() && depth > 0 => list_all(root, &name, depth - 1, files)?,
-            _ => {}
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            if depth > 0 {
+                list_all(root, &name, depth - 1, files)?;
+            }
+            continue;
+        }
+        // A file that is linked counts as it does for whoever reads it.
+        if let Ok(data) = std::fs::metadata(entry.path())
+            && data.is_file()
+        {
+            files.push(local_file(root, &name, data.len()));
         }
     }
     Ok(())
+}
+
+/// Whether a folder has a description of Anemll's.
+fn is_anemll(folder: &Path) -> bool {
+    let path = folder.join(META.0);
+    let mut text = Vec::new();
+    let file = path.is_file().then(|| File::open(path));
+    file.is_some_and(|file| {
+        file.and_then(|file| file.take(META_BEGINNING).read_to_end(&mut text)).is_ok()
+    }) && String::from_utf8_lossy(&text).lines().any(|line| line.starts_with(META.1))
 }
 
 /// Whether a file is GGUF whatever it is called, as Ollama's are called by their digests.

@@ -137,6 +137,7 @@ fn paths_are_opened_in_place() {
     // So is what other projects' programs run, also named by its description.
     for (name, described) in [("anemll", "meta.yaml"), ("cli", "cache-processor.mlmodelc/x")] {
         let description = put(&format!("{name}/{described}"));
+        std::fs::write(&description, "# of it\nmodel_info:\n  version: 1\n").unwrap();
         put(&format!("{name}/tokenizer.gguf"));
         put(&format!("{name}/a_chunk1.mlmodelc/weights/weight.bin"));
         let folder = dir.path().join(name);
@@ -146,6 +147,12 @@ fn paths_are_opened_in_place() {
             assert_eq!(get(&description).unwrap().path, folder);
         }
     }
+
+    // Others call their files so too.
+    put("noted/meta.yaml");
+    let file = put("noted/m.gguf");
+    let folder = dir.path().join("noted");
+    assert_eq!(get(folder.to_str().unwrap()).unwrap().path, Path::new(&file));
 
     // Ollama's files have no extension.
     let blob = put("blobs/sha256-0123");

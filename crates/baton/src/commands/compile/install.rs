@@ -1,6 +1,6 @@
 //! Packages compiled by this Mac's Core ML beforehand, so that they load at once when they are used.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -33,15 +33,16 @@ impl Args {
         self.install
     }
 
-    /// The machine to install on, if packages that were written are to be, `own` of which are run here.
+    /// The machine to install on, if packages that were written are to be: those of a model are unless it was
+    /// declined, others if it was asked for.
     ///
     /// # Errors
     /// If it was asked for and there is no Core ML.
-    pub fn device(&self, own: bool) -> anyhow::Result<Option<Device>> {
+    pub fn device(&self, of_model: bool) -> anyhow::Result<Option<Device>> {
         match (self.install, self.no_install) {
             (true, _) => device(&models::store()?).map(Some),
             (_, true) => Ok(None),
-            _ if own => Ok(core_ml(packing::compiled(&models::store()?))?),
+            _ if of_model => Ok(core_ml(packing::compiled(&models::store()?))?),
             _ => Ok(None),
         }
     }
@@ -52,15 +53,19 @@ impl Args {
     /// # Errors
     /// If it was asked for and fails.
     pub fn written(&self, device: &Device, output: &Path) -> anyhow::Result<()> {
-        match folder(device, output) {
-            Err(error) if !self.install => {
-                note(format_args!(
-                    "the packages are whole, but this Mac cannot run them yet: {error:#}"
-                ));
-                Ok(())
-            }
-            done => done,
+        let done = folder(device, output);
+        if self.install {
+            return done;
         }
+        or_note(done);
+        Ok(())
+    }
+}
+
+/// Tells, where nobody asked for it, that packages which are whole could not be installed.
+pub fn or_note(installed: anyhow::Result<()>) {
+    if let Err(error) = installed {
+        note(format_args!("the packages are whole, but are not installed on this Mac: {error:#}"));
     }
 }
 
@@ -77,7 +82,7 @@ pub fn device(store: &Store) -> anyhow::Result<Device> {
     core_ml(packing::compiled(store))?.context("Core ML has gone")
 }
 
-/// Whether there is a folder of packages at a path.
+/// Whether there is a folder of packages at a path, with the description that says which files are its own.
 pub fn is_folder(path: &Path) -> bool {
     path.join(FOLDER_FILE).is_file()
 }
@@ -96,8 +101,11 @@ pub fn there(name: &str) -> anyhow::Result<()> {
     let path = models::get(&store, &models::resolve(&store, name)?)?.path;
     if !is_folder(&path) {
         return Err(hinted(
-            format_args!("{name} is no folder of packages, so that there is nothing to install"),
-            format_args!("baton compile {name} -o DIR writes such a folder"),
+            format_args!("{name} has no {FOLDER_FILE}, so that there is no folder to install"),
+            format_args!(
+                "baton compile MODEL -o DIR writes such a folder; of other folders name each package, \
+                 DIR/X.mlpackage, or leave it to the first run"
+            ),
         ));
     }
     folder(&device(&store)?, &path)
@@ -144,7 +152,7 @@ impl Shown {
         self.spinner = None;
         if self.current.is_none_or(|(index, _)| index != step.index) {
             self.finish();
-            let (package, number) = (format::harmless(step.package), step.index + 1);
+            let (package, number) = (format::in_line(step.package), step.index + 1);
             eprintln_quietly(format_args!("installing {package} ({number} of {})", step.count));
             self.current = Some((step.index, Instant::now()));
         }
@@ -161,9 +169,9 @@ impl Shown {
 
     fn done(mut self, places: &[(String, PathBuf)]) -> anyhow::Result<()> {
         self.finish();
-        let mut out = io::stdout().lock();
+        let mut out = format::stdout();
         for (package, place) in places {
-            writeln!(out, "{}: {}", format::harmless(package), place.display())?;
+            writeln!(out, "{}: {}", format::in_line(package), place.display())?;
         }
         out.flush()?;
         Ok(())
@@ -175,7 +183,7 @@ fn said(step: Preparing<'_>) -> String {
     match step {
         Preparing::Compiling => "Core ML compiles it".to_owned(),
         Preparing::Loading(function) => {
-            format!("Core ML loads {}", format::harmless(function))
+            format!("Core ML loads {}", format::in_line(function))
         }
     }
 }

@@ -130,11 +130,15 @@ impl Facts {
     /// The packages for programs, if it is there as such.
     fn packages_json(&self) -> Option<serde_json::Value> {
         if let Some(packaged) = self.model.packaged() {
-            return Some(json!({ "layout": packaged.layout, "files": packaged.packages }));
+            return Some(json!({
+                "layout": packaged.layout, "count": packaged.packages.len(),
+                "files": packaged.packages, "weights": null, "functions": null,
+            }));
         }
         let folder = self.packages.as_ref()?;
         Some(json!({
-            "count": folder.len(), "weights": folder.weights(), "functions": folder.functions(),
+            "layout": folder.layout(), "count": folder.len(), "files": null,
+            "weights": folder.weights(), "functions": folder.functions(),
         }))
     }
 

@@ -48,6 +48,10 @@ impl Plan {
         let (_, Features { inputs, outputs, .. }) = only(first, "a chunk")?;
         let &[_, window] = first.shape(inputs, names::INPUT_IDS, DataType::Int32)?;
         first.expect(inputs, names::FULL_SEQUENCE_LENGTH, DataType::Int32, [1])?;
+        let known = [names::INPUT_IDS, names::FULL_SEQUENCE_LENGTH];
+        if let Some(other) = inputs.keys().find(|name| !known.contains(&name.as_str())) {
+            return Err(first.wrong(format!("takes {other:?}, for which there is nothing")));
+        }
         let &[_, hidden, ..] = first.shape::<4>(outputs, names::X, DataType::Float16)?;
         first.expect(outputs, names::X, DataType::Float16, [1, hidden, 1, window])?;
         let Some((last, layers)) = rest.split_last().filter(|(_, layers)| !layers.is_empty())

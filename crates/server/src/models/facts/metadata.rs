@@ -20,9 +20,12 @@ pub(super) fn architecture(model: &Model) -> String {
 
 /// How most of the weights are stored: what the file calls itself, else the type that holds most.
 pub(super) fn quantization(model: &Model) -> String {
-    // The tokenizer beside packages is in a file that names the type of weights which are not there.
+    // Of packages alone nobody says; the tokenizer beside them is in a file that names the type of weights which
+    // are not there.
+    if model.packaged().is_some() {
+        return "unknown".to_owned();
+    }
     if let Source::Gguf(file) = model.source()
-        && model.packaged().is_none()
         && let Some(name) = file_type(file)
     {
         return name.to_owned();
