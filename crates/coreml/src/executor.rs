@@ -91,6 +91,15 @@ pub(crate) trait Program: Send + fmt::Debug {
     }
 }
 
+/// Of each span of a batch the first token whose logits are wanted; its length if none are.
+pub(crate) fn first_rows(batch: &Batch) -> Vec<usize> {
+    let mut first: Vec<usize> = batch.spans.iter().map(|span| span.tokens.len()).collect();
+    for (_, origin) in batch.wanted_rows().into_iter().rev() {
+        first[origin.span] = origin.token;
+    }
+    first
+}
+
 impl PackageExecutor {
     /// The executor of packages that were made of `graph`, each with the interpreter that runs it, in the
     /// order of [`Lowering::parts`](crate::lower::Lowering::parts).

@@ -342,15 +342,6 @@ fn fingerprint(sources: &[Source]) -> Result<[u8; 32]> {
     Ok(hash.finalize().into())
 }
 
-/// Rows of logits that are wanted of each span of a batch: the first token that has one.
-fn first_rows(batch: &baton_graph::Batch) -> Vec<usize> {
-    let mut first: Vec<usize> = batch.spans.iter().map(|span| span.tokens.len()).collect();
-    for (_, origin) in batch.wanted_rows().into_iter().rev() {
-        first[origin.span] = origin.token;
-    }
-    first
-}
-
 /// The one function of a package, with its name.
 fn only<'a>(signature: &'a Signature, what: &str) -> Result<(&'a str, &'a signature::Features)> {
     match signature.functions.iter().collect::<Vec<_>>()[..] {

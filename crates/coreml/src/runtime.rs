@@ -157,6 +157,15 @@ pub trait Runtime: Send + fmt::Debug {
     /// If one of them failed.
     fn wait(&mut self, job: Job) -> Result<()>;
 
+    /// Calls a function once, and waits for it to end.
+    ///
+    /// # Errors
+    /// As [`Runtime::start`] and [`Runtime::wait`].
+    fn call(&mut self, call: &Call<'_>) -> Result<()> {
+        let job = self.start(std::slice::from_ref(call))?;
+        self.wait(job)
+    }
+
     /// How many calls of a function are better begun together than one after the other.
     fn together(&self) -> usize {
         1

@@ -11,7 +11,7 @@ use super::mirrors::{Mirror, SequenceStates};
 use super::pages::Pages;
 use super::roles::Roles;
 use super::shapes::{Form, bounded, check_head};
-use super::{Program, other_model};
+use super::{Program, first_rows, other_model};
 use crate::host::Host;
 use crate::interpret::{Extreme, Tensor};
 use crate::lower::{DECODE, HEAD, HIDDEN_STATE, POSITION};
@@ -251,11 +251,8 @@ impl Program for Own {
     }
 
     fn evaluate(&mut self, batch: &Batch, starts: &[usize]) -> Result<Vec<f32>> {
-        let wanted = batch.wanted_rows();
         let mut rows = Vec::new();
-        for (at, (span, &start)) in batch.spans.iter().zip(starts).enumerate() {
-            let first = wanted.iter().find(|(_, origin)| origin.span == at);
-            let first = first.map_or(usize::MAX, |(_, origin)| origin.token);
+        for ((span, &start), first) in batch.spans.iter().zip(starts).zip(first_rows(batch)) {
             self.span(span, start, first, &mut rows)?;
         }
         self.head(&rows)

@@ -6,11 +6,10 @@ use baton_graph::{Batch, Limits, SeqId};
 use half::f16;
 
 pub(super) use self::plan::{Plan, fix};
-use super::first_rows;
-use crate::executor::Program;
 use crate::executor::chain::{Arrays, Slot};
 use crate::executor::mirrors::SequenceStates;
 use crate::executor::pages::Pages;
+use crate::executor::{Program, first_rows};
 use crate::interpret::Tensor;
 use crate::layout::names::anemll as names;
 use crate::mil::{DataType, TensorType};
@@ -63,11 +62,6 @@ impl Layers {
         self.array(&format!("hidden/{side}"), DataType::Float16, &shape)
     }
 
-    fn call(&mut self, call: &Call<'_>) -> Result<()> {
-        let job = self.runtime.start(std::slice::from_ref(call))?;
-        self.runtime.wait(job)
-    }
-
     /// The embeddings of up to `rows` tokens, as the hidden states of so many.
     fn embed(&mut self, tokens: &[u32], rows: usize) -> Result<ArrayId> {
         let Plan { looked_up: n, hidden, embeddings: function, .. } = self.plan.clone();
@@ -81,7 +75,7 @@ impl Layers {
         for (i, group) in tokens.chunks(n).enumerate() {
             let filled = group.iter().map(|&id| id as i32).chain(std::iter::repeat(0)).take(n);
             self.runtime.set(ids, Tensor::ints(&[1, n], filled.collect()))?;
-            self.call(&Call {
+            self.runtime.call(&Call {
                 package: 0,
                 function: &function,
                 inputs: vec![(names::INPUT_IDS, ids)],
@@ -125,7 +119,7 @@ impl Layers {
         for chunk in 0..chunks {
             let rows = if chunk + 1 == chunks { last_rows } else { rows };
             let output = self.hidden((chunk + 1) % 2, rows)?;
-            self.call(&Call {
+            self.runtime.call(&Call {
                 package: 1 + chunk,
                 function,
                 inputs: vec![
@@ -183,7 +177,7 @@ impl Layers {
         for (name, ty) in &pieces {
             outputs.push((name.as_str(), self.array(name, ty.dtype, &ty.shape)?));
         }
-        self.call(&Call {
+        self.runtime.call(&Call {
             package: 1 + chunks,
             function: &head,
             inputs: vec![(names::HIDDEN_STATES, hidden)],

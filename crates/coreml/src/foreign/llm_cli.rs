@@ -14,11 +14,11 @@ use half::slice::HalfFloatSliceExt;
 
 use self::plan::Chunk;
 pub(super) use self::plan::Plan;
-use super::{first_rows, other_model};
-use crate::executor::Program;
+use super::other_model;
 use crate::executor::chain::{Arrays, Slot};
 use crate::executor::mirrors::{SequenceState, SequenceStates};
 use crate::executor::pages::Pages;
+use crate::executor::{Program, first_rows};
 use crate::interpret::Tensor;
 use crate::layout::names::llm_cli as names;
 use crate::mil::{DataType, TensorType};
@@ -82,11 +82,6 @@ impl Windows {
     fn new_cache(&mut self, layer: usize, which: usize) -> Result<ArrayId> {
         let ty = self.plan.new.clone();
         self.array(&format!("new/{layer}/{which}"), &ty)
-    }
-
-    fn call(&mut self, call: &Call<'_>) -> Result<()> {
-        let job = self.runtime.start(std::slice::from_ref(call))?;
-        self.runtime.wait(job)
     }
 
     /// Evaluates the window that begins at `start`, of which the tokens from `first_new` on are new, and appends
@@ -166,7 +161,7 @@ impl Windows {
             };
             writes.push((name.as_str(), array));
         }
-        self.call(&Call {
+        self.runtime.call(&Call {
             package: at,
             function: &function,
             inputs: reads,
@@ -263,7 +258,13 @@ impl Windows {
                 outputs.push((updated, self.array(&format!("spare/{which}"), &ty)?));
             }
             let made = [outputs[0].1, outputs[1].1];
-            self.call(&Call { package, function: &function, inputs, outputs, state: None })?;
+            self.runtime.call(&Call {
+                package,
+                function: &function,
+                inputs,
+                outputs,
+                state: None,
+            })?;
             // What it has read is where it writes the next time, also if a later layer fails.
             self.caches_of(seq)?.held.arrays[layer] = made;
             for (which, array) in arrays.into_iter().enumerate() {
