@@ -168,7 +168,9 @@ fn write_runs(path: &Path, pool: &Arc<Pool>) -> Outcome<()> {
             }
         }
     }
-    let interpreters = [("half", Precision::F16), ("single", Precision::F32)]
+    let precisions =
+        [("half", Precision::F16), ("steps", Precision::F16Steps), ("single", Precision::F32)];
+    let interpreters = precisions
         .map(|(name, precision)| Ok((name, Interpreter::new(&package, precision, pool.clone())?)));
     let interpreters: Vec<_> = interpreters.into_iter().collect::<Outcome<_>>()?;
     let mut runs = Map::new();

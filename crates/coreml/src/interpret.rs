@@ -12,7 +12,7 @@
 //!
 //! It computes what Core ML would, plainly and checked against Core ML's own tools, and shows what half
 //! precision does to a model: with [`Precision::F16`] every intermediate result is rounded as the
-//! hardware keeps it.
+//! hardware keeps it, with [`Precision::F16Steps`] also what is computed on the way to one.
 
 mod call;
 mod constants;
@@ -49,8 +49,11 @@ pub enum Precision {
     /// Single precision; only what leaves the function, or is kept in a state, is rounded to half.
     #[default]
     F32,
-    /// Half precision, as on the Neural Engine; sums inside an operation are in single precision.
+    /// Half precision, as on the Neural Engine; what is inside an operation is in single precision.
     F16,
+    /// Half precision also inside of operations, where coremltools' rules have it: a softmax rounds its
+    /// differences, exponentials and their sum, an rsqrt its root. Sums are added up in single precision.
+    F16Steps,
 }
 
 /// The functions of a package, ready to run.
@@ -263,7 +266,7 @@ impl Interpreter {
         }
         for step in &plan.steps {
             for ((_, states), slots) in calls.iter_mut().zip(&mut places) {
-                let results = step.run(slots, states, &self.pool);
+                let results = step.run(slots, states, self.precision, &self.pool);
                 let results =
                     results.map_err(|text| error(&format!("{} {}", step.kind, step.name), text))?;
                 let results = results.into_iter().zip(&step.types).zip(&step.results);
@@ -275,7 +278,7 @@ impl Interpreter {
                     }
                     let rounds = match step.rounding {
                         Rounding::Never => false,
-                        Rounding::InHalf => self.precision == Precision::F16,
+                        Rounding::InHalf => self.precision != Precision::F32,
                         Rounding::Always => true,
                     };
                     if rounds && half {
@@ -328,6 +331,7 @@ impl Step {
         &self,
         slots: &mut [Option<Tensor>],
         states: &mut States,
+        precision: Precision,
         pool: &Pool,
     ) -> std::result::Result<Vec<Tensor>, String> {
         let input = |source: &Source| match source {
@@ -340,7 +344,9 @@ impl Step {
             .map(|(name, sources)| (name.as_str(), sources.iter().map(input).collect()))
             .collect();
         self.dropped.iter().for_each(|&slot| slots[slot] = None);
-        let mut call = Call { kind: &self.kind, inputs, types: &self.types, pool };
+        let rounds_steps = precision == Precision::F16Steps
+            && self.types.first().is_some_and(|ty| ty.dtype == DataType::Float16);
+        let mut call = Call { kind: &self.kind, inputs, types: &self.types, rounds_steps, pool };
         if let Some(state) = &self.state {
             let lost = || "an earlier run failed and left this state behind".to_owned();
             return match (self.kind.as_str(), self.moves_state) {

@@ -70,6 +70,59 @@ fn what_leaves_a_function_is_rounded_in_any_precision() {
 }
 
 #[test]
+fn steps_inside_of_operations_are_rounded_where_coremltools_rounds_them() {
+    // What the value inference of coremltools 9.0 says of these numbers in half precision.
+    let x = [0.3, -1.7, 2.9, 0.011, -3.3].map(|v| half::f16::from_f32(v).to_f32());
+    let gelu = |mode: &str| vec![("mode", Arg::from(mode))];
+    let cases = [
+        (
+            "softmax",
+            vec![("axis", 0.into())],
+            vec![0.06506348, 0.008789063, 0.87597656, 0.04876709, 0.0017728806],
+        ),
+        ("rsqrt", vec![], vec![1.8251953, 0.7670898, 0.5869141, 9.5390625, 0.55078125]),
+        ("sigmoid", vec![], vec![0.574707, 0.15441895, 0.9482422, 0.50292969, 0.035522461]),
+        ("softsign", vec![], vec![0.23083496, -0.62988281, 0.74365234, 0.010887146, -0.76757813]),
+        (
+            "gelu",
+            gelu("EXACT"),
+            vec![0.18542480, -0.075744629, 2.8945313, 0.0055503845, -0.0015916824],
+        ),
+        (
+            "gelu",
+            gelu("TANH_APPROXIMATION"),
+            vec![0.18542480, -0.075866699, 2.8945313, 0.0055503845, -0.0013046265],
+        ),
+        (
+            "gelu",
+            gelu("SIGMOID_APPROXIMATION"),
+            vec![0.1875, -0.089111328, 2.8808594, 0.0055541992, -0.011962891],
+        ),
+        ("reduce_sum_square", vec![("axes", Value::ints(&[0]).into())], vec![22.296875]),
+    ];
+    let mut other = 0;
+    for (kind, args, expected) in cases {
+        let mut b = FunctionBuilder::new();
+        let input = b.input("x", TensorType::new(F16, &[5]));
+        let args = [&[("x", (&input).into())], &args[..]].concat();
+        let y = b.op(kind, "y", &args).unwrap();
+        let package = package(b, &[y]).unwrap();
+        let x = if kind == "rsqrt" { x.map(f32::abs) } else { x };
+        let [once, steps] = [Precision::F16, Precision::F16Steps].map(|precision| {
+            let interpreter = Interpreter::new(&package, precision, pool()).unwrap();
+            let x = [("x", Tensor::floats(&[5], x.to_vec()))];
+            let y = interpreter.run("main", &x, &mut Default::default()).unwrap().remove("y");
+            y.unwrap().as_floats().unwrap().to_vec()
+        });
+        let expected: Vec<f32> =
+            expected.iter().map(|&v| half::f16::from_f64(v).to_f32()).collect();
+        assert_eq!(steps, expected, "{kind}");
+        other += usize::from(once != steps);
+    }
+    assert!(other > 4, "rounding once gives other numbers, in {other} of 8 operations");
+}
+
+#[test]
 fn calls_that_do_not_fit_are_errors_that_name_what_does_not() {
     let interpreter = interpreter(Precision::F32);
     let mut states = interpreter.states("decode").unwrap();

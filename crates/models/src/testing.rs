@@ -54,6 +54,11 @@ impl Golden {
         }
         worst
     }
+
+    /// Size of the largest known logit.
+    pub fn largest(&self) -> f32 {
+        self.logits.iter().flatten().fold(0.0, |most, logit| logit.abs().max(most))
+    }
 }
 
 /// All golden files with all their prompts, in the order of their names.

@@ -33,6 +33,8 @@ pub(super) struct Call<'a> {
     pub inputs: Vec<(&'a str, Vec<Input>)>,
     /// The types of the results.
     pub types: &'a [TensorType],
+    /// Whether what is computed on the way to a result is rounded to half precision too.
+    pub rounds_steps: bool,
     pub pool: &'a Pool,
 }
 

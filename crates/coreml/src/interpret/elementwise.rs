@@ -1,7 +1,7 @@
 //! Operations on single elements, with shapes stretched to each other where there are two.
 
 use super::call::{Call, Outcome};
-use super::tensor::{Element, Tensor, buffer, each_row, strides};
+use super::tensor::{Element, Tensor, buffer, each_row, half, strides};
 use crate::mil::DataType;
 
 /// One operand to one result.
@@ -22,6 +22,9 @@ pub(super) fn unary(call: &mut Call<'_>) -> Outcome<Tensor> {
         return Ok(Tensor::ints(&shape, values.iter().map(|&v| f(v)).collect()));
     }
     let mut values = x.into_floats().ok_or("x has no numbers")?;
+    if call.rounds_steps && in_halves(call, &mut values)? {
+        return Ok(Tensor::floats(&shape, values));
+    }
     let mut map = |f: &dyn Fn(f32) -> f32| values.iter_mut().for_each(|v| *v = f(*v));
     match call.kind {
         "exp" => map(&f32::exp),
@@ -63,6 +66,33 @@ pub(super) fn unary(call: &mut Call<'_>) -> Outcome<Tensor> {
         kind => return Err(format!("{kind} is not known")),
     }
     Ok(Tensor::floats(&shape, values))
+}
+
+/// The operations that round on the way to their result, if they are to: whether this is one of them.
+fn in_halves(call: &Call<'_>, values: &mut [f32]) -> Outcome<bool> {
+    let mut map = |f: &dyn Fn(f32) -> f32| values.iter_mut().for_each(|v| *v = f(*v));
+    match (call.kind, call.text("mode")) {
+        ("rsqrt", _) => {
+            let epsilon = half(call.number("epsilon", 1e-12)?);
+            map(&|v| 1.0 / half(half(v + epsilon).sqrt()));
+        }
+        ("sigmoid", _) => map(&|v| 1.0 / half(1.0 + half((-v).exp()))),
+        ("softsign", _) => map(&|v| v / half(1.0 + v.abs())),
+        ("gelu", None | Some("EXACT")) => map(&|v| {
+            let share = 1.0 + erf(f64::from(v) / std::f64::consts::SQRT_2);
+            half(0.5 * v) * half(share as f32)
+        }),
+        ("gelu", Some("TANH_APPROXIMATION")) => map(&|v| {
+            let cube = half(v.powi(3));
+            let inner = half(v + half(half(0.044715) * cube));
+            half(0.5 * v) * (1.0 + ((2.0 / std::f32::consts::PI).sqrt() * inner).tanh())
+        }),
+        ("gelu", Some("SIGMOID_APPROXIMATION")) => {
+            map(&|v| v * half(1.0 / half(1.0 + half((-half(half(1.702) * v)).exp()))));
+        }
+        _ => return Ok(false),
+    }
+    Ok(true)
 }
 
 /// The error function, from the series of the incomplete gamma function below 2.5 and its continued

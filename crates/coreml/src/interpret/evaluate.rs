@@ -21,7 +21,9 @@ pub(crate) fn evaluate(
     };
     let inputs: Option<Vec<_>> =
         inputs.iter().map(|(name, values)| Some((*name, constants(values)?))).collect();
-    let results = super::compute(&mut Call { kind, inputs: inputs?, types, pool }).ok()?;
+    let results =
+        super::compute(&mut Call { kind, inputs: inputs?, types, rounds_steps: false, pool })
+            .ok()?;
     results.iter().zip(types).map(|(tensor, ty)| elements(tensor, ty)).collect()
 }
 

@@ -142,11 +142,58 @@ impl Placement {
 pub(super) fn matmul(call: &mut Call<'_>) -> Outcome<Tensor> {
     let flags = [call.flag("transpose_x", false)?, call.flag("transpose_y", false)?];
     let (x, y) = (call.tensor("x")?, call.tensor("y")?);
-    batched(call.pool, &x, &y, flags, &call.ty().shape)
+    let sums = if call.rounds_steps { Sums::InOrder } else { Sums::ByKernel(call.pool) };
+    batched(sums, &x, &y, flags, &call.ty().shape)
+}
+
+/// How products are added up.
+#[derive(Clone, Copy)]
+enum Sums<'a> {
+    /// By the kernels of the CPU unit.
+    ByKernel(&'a Pool),
+    /// One after the other, as numpy does: a sum that differs in its last place can be rounded to another
+    /// number of half precision.
+    InOrder,
+}
+
+/// A right operand whose columns lie one behind the other.
+enum Right<'a> {
+    ByKernel(&'a Pool, Box<Matrix>),
+    InOrder(Vec<f32>),
+}
+
+impl<'a> Right<'a> {
+    fn new(columns: &[f32], inner: usize, sums: Sums<'a>) -> Outcome<Right<'a>> {
+        let Sums::ByKernel(pool) = sums else { return Ok(Right::InOrder(columns.to_vec())) };
+        let shape = [columns.len() / inner, inner];
+        let bytes: Vec<u8> = bytemuck::cast_slice(columns).to_vec();
+        let tensor = WeightTensor::new("y", DType::F32, &shape, bytes.into());
+        let matrix = tensor
+            .map_err(|e| e.to_string())
+            .and_then(|tensor| Matrix::new(tensor).map_err(|e| e.to_string()))?;
+        Ok(Right::ByKernel(pool, Box::new(matrix)))
+    }
+
+    /// Rows of `x`, of `inner` numbers each, times this.
+    fn times(&self, x: &[f32], inner: usize) -> Outcome<Vec<f32>> {
+        match self {
+            Right::ByKernel(pool, matrix) => times(pool, x, matrix, None),
+            Right::InOrder(columns) => {
+                let dot = |row: &[f32], column: &[f32]| -> f32 {
+                    row.iter().zip(column).fold(0.0, |sum, (a, b)| sum + a * b)
+                };
+                let mut out = buffer(x.len() / inner * (columns.len() / inner))?;
+                for row in x.chunks_exact(inner) {
+                    out.extend(columns.chunks_exact(inner).map(|column| dot(row, column)));
+                }
+                Ok(out)
+            }
+        }
+    }
 }
 
 fn batched(
-    pool: &Pool,
+    sums: Sums<'_>,
     x: &Tensor,
     y: &Tensor,
     [swap_x, swap_y]: [bool; 2],
@@ -176,7 +223,7 @@ fn batched(
         at
     };
     let mut out = buffer(shape.iter().product())?;
-    let mut prepared: Option<(usize, Matrix)> = None;
+    let mut prepared: Option<(usize, Right<'_>)> = None;
     for i in 0..outer.iter().product() {
         let (at_x, at_y) = (first(x.shape(), i), first(y.shape(), i));
         let a = &xs[at_x * rows * inner..(at_x + 1) * rows * inner];
@@ -186,20 +233,20 @@ fn batched(
         }
         if prepared.as_ref().is_none_or(|(at, _)| *at != at_y) {
             let b = &ys[at_y * inner * cols..(at_y + 1) * inner * cols];
-            let bytes: Vec<u8> = match swap_y {
-                true => bytemuck::cast_slice(b).to_vec(),
-                false => bytemuck::cast_slice(&transposed(b, inner, cols)?).to_vec(),
+            let turned;
+            let columns = match swap_y {
+                true => b,
+                false => {
+                    turned = transposed(b, inner, cols)?;
+                    &turned
+                }
             };
-            let tensor = WeightTensor::new("y", DType::F32, &[cols, inner], bytes.into());
-            let matrix = tensor
-                .map_err(|e| e.to_string())
-                .and_then(|tensor| Matrix::new(tensor).map_err(|e| e.to_string()))?;
-            prepared = Some((at_y, matrix));
+            prepared = Some((at_y, Right::new(columns, inner, sums)?));
         }
-        let (_, matrix) = prepared.as_ref().expect("made above");
+        let (_, right) = prepared.as_ref().expect("made above");
         out.extend(match swap_x {
-            true => times(pool, &transposed(a, inner, rows)?, matrix, None)?,
-            false => times(pool, a, matrix, None)?,
+            true => right.times(&transposed(a, inner, rows)?, inner)?,
+            false => right.times(a, inner)?,
         });
     }
     Ok(Tensor::floats(shape, out))
@@ -212,7 +259,8 @@ pub(super) fn attention(call: &mut Call<'_>) -> Outcome<Tensor> {
     let rank = q.len();
     let (width, keys) = (q[rank - 1], k[rank - 2]);
     let shape = [&q[..rank - 1], &[keys]].concat();
-    let scores = batched(call.pool, &query, &key, [false, true], &shape)?;
+    let sums = Sums::ByKernel(call.pool);
+    let scores = batched(sums, &query, &key, [false, true], &shape)?;
     let mut scores = scores.into_floats().expect("products are numbers");
     let scale = 1.0 / (width as f32).sqrt();
     scores.iter_mut().for_each(|s| *s *= scale);
@@ -231,5 +279,5 @@ pub(super) fn attention(call: &mut Call<'_>) -> Outcome<Tensor> {
     }
     scores.chunks_exact_mut(keys.max(1)).for_each(softmax_row);
     let scores = Tensor::floats(&shape, scores);
-    batched(call.pool, &scores, &value, [false, false], &call.ty().shape)
+    batched(sums, &scores, &value, [false, false], &call.ty().shape)
 }

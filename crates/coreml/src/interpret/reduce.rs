@@ -1,7 +1,7 @@
 //! Operations over one or more dimensions.
 
 use super::call::{Call, Outcome};
-use super::tensor::Tensor;
+use super::tensor::{Tensor, half};
 use crate::mil::DataType;
 
 /// A tensor seen as `(outer, n, inner)`, where `n` is the dimension that is worked over.
@@ -28,6 +28,9 @@ pub(super) fn reduce(call: &mut Call<'_>) -> Outcome<Tensor> {
     let mut values: Vec<f64> = values.into_iter().map(f64::from).collect();
     if call.kind == "reduce_sum_square" {
         values.iter_mut().for_each(|v| *v *= *v);
+        if call.rounds_steps {
+            values.iter_mut().for_each(|v| *v = f64::from(half(*v as f32)));
+        }
     }
     let join: fn(f64, f64) -> f64 = match call.kind {
         "reduce_max" => f64::max,
@@ -59,6 +62,7 @@ pub(super) fn softmax(call: &mut Call<'_>) -> Outcome<Tensor> {
     let axis = call.axis("axis", -1, shape.len())?;
     let mut values = x.into_floats().ok_or("x has no floating-point numbers")?;
     let [_, n, inner] = around(&shape, axis);
+    let softmax_row = if call.rounds_steps { softmax_row_in_halves } else { softmax_row };
     if inner == 1 {
         values.chunks_exact_mut(n.max(1)).for_each(softmax_row);
     } else {
@@ -83,6 +87,14 @@ pub(super) fn softmax_row(row: &mut [f32]) {
     }
     let share = 1.0 / sum;
     row.iter_mut().for_each(|v| *v *= share);
+}
+
+/// As [`softmax_row`], each step rounded to half precision.
+fn softmax_row_in_halves(row: &mut [f32]) {
+    let highest = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    row.iter_mut().for_each(|v| *v = half(half(*v - highest).exp()));
+    let sum = half(row.iter().sum());
+    row.iter_mut().for_each(|v| *v /= sum);
 }
 
 /// Mean 0 and variance 1 over some dimensions, then a gain and an offset. The dimensions must be the

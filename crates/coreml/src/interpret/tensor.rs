@@ -224,6 +224,11 @@ pub(super) fn repeated<T: Copy>(value: T, n: usize) -> Outcome<Vec<T>> {
     Ok(buffer)
 }
 
+/// A number rounded to half precision.
+pub(super) fn half(value: f32) -> f32 {
+    f16::from_f32(value).to_f32()
+}
+
 /// Numbers in half precision, little-endian, as f32.
 pub(super) fn from_f16(bytes: &[u8]) -> Vec<f32> {
     let half = |pair: &[u8]| f16::from_le_bytes([pair[0], pair[1]]);

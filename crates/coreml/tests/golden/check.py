@@ -3,7 +3,7 @@
 
 Each `NAME.mlpackage` must be read by them without a field that they do not know, must have the types that they
 infer, and must compute what `NAME.json` says that our interpreter does: with every result rounded to half precision,
-and in single precision.
+with every step inside of operations rounded too, and in single precision.
 """
 
 import glob
@@ -78,7 +78,7 @@ def distance(found, expected):
     return np.abs(found - expected).max() / max(1, np.abs(expected).max())
 
 
-def computed(program, name, run, half):
+def computed(program, name, run, precision):
     """Results and states of a function as the tools compute them."""
     inputs, states = {}, {}
     for key, var in program.functions[name].inputs.items():
@@ -86,16 +86,16 @@ def computed(program, name, run, half):
             states[key] = tensor(run["states"][key], np.float16)
         else:
             inputs[key] = tensor(run["inputs"][key], types.nptype_from_builtin(var.sym_type.get_primitive()))
-    found = evaluate.run(program, name, inputs, states, half)
+    found = evaluate.run(program, name, inputs, states, precision)
     return found | {f"state {key}": value for key, value in states.items()}
 
 
 def check_values(program, name, run):
-    """How far our results are from the tools', in half and in single precision, and how far ours and theirs in half
-    precision are from theirs in single precision."""
+    """How far our results are from the tools' in each precision, and how far ours in half precision, and with every step
+    in it, are from theirs in single precision."""
     found, ours = {}, {}
-    for kind in ("half", "single"):
-        found[kind] = computed(program, name, run, kind == "half")
+    for kind in ("half", "steps", "single"):
+        found[kind] = computed(program, name, run, kind)
         results = run[kind]["outputs"] | {f"state {key}": value for key, value in run[kind]["states"].items()}
         ours[kind] = {key: tensor(value, np.float32) for key, value in results.items()}
         assert found[kind].keys() == ours[kind].keys(), f"{name}: {found[kind].keys()}, not {ours[kind].keys()}"
@@ -105,13 +105,13 @@ def check_values(program, name, run):
             difference = distance(found[kind][key], value)
             assert difference <= TOLERANCE, f"{name}/{key}: off by {difference} in {kind} precision"
     most = lambda a, b: max(distance(a[key], b[key]) for key in b)
-    return [most(found[kind], ours[kind]) for kind in ours] + [most(x["half"], found["single"]) for x in (ours, found)]
+    return [most(found[kind], ours[kind]) for kind in ours] + [most(x, found["single"]) for x in (ours["half"], ours["steps"])]
 
 
 def main(folder):
     packages = sorted(glob.glob(os.path.join(folder, "*.mlpackage")))
     assert packages, f"no packages in {folder}"
-    worst = np.zeros(4)
+    worst = np.zeros(5)
     for path in packages:
         assert ModelPackage.isValid(path), f"{path}: no package by its manifest"
         root = ModelPackage(path).getRootModel().path()
@@ -128,9 +128,10 @@ def main(folder):
         for name, run in runs.items():
             seen, far = check_types(spec, program, name), check_values(program, name, run)
             worst = np.maximum(worst, far)
-            print(f"{os.path.basename(path):24} {name:16} {seen:5} values, off by {far[0]:.1e}, {far[1]:.1e} single")
-    print("Off by at most {:.1e} in half precision and {:.1e} in single precision, from which half precision is {:.1e} "
-          "away here and {:.1e} there.".format(*worst))
+            print(f"{os.path.basename(path):24} {name:16} {seen:5} values, off by "
+                  "{:.1e}, {:.1e} in steps, {:.1e} single".format(*far))
+    print("Off by at most {:.1e} in half precision, {:.1e} with every step in half precision and {:.1e} in single "
+          "precision, from which half precision is {:.1e} away, and {:.1e} with every step.".format(*worst))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """What a function of a package computes, by the tools of Core ML: their reader of packages and the rules by
 which they fold constants, applied to every operation in turn. What they have no rule for is computed here.
 
-Operations are computed in single precision, and their results rounded to half precision if wanted. On operands in
-half precision the tools' rules would round inside an operation again and again, a softmax and an rsqrt three times.
+Operations are computed in single precision, and their results rounded to half precision if wanted; or on operands in
+half precision, on which the tools' rules round inside an operation too, a softmax and an rsqrt three times.
 """
 
 import contextlib
@@ -55,7 +55,8 @@ def conv(x, weight, bias=None, strides=(1, 1), pad_type="valid", pad=(0, 0, 0, 0
 
 
 def by_numpy(kind, operands):
-    """The operations that the tools have no rule for; None for all others."""
+    """The operations that the tools have no rule for, in single precision; None for all others."""
+    operands = {key: wide(value) for key, value in operands.items()}
     if kind == "silu":
         out = operands["x"] / (1 + np.exp(-operands["x"]))
     elif kind == "conv":
@@ -90,14 +91,16 @@ def leaving(function):
     return found
 
 
-def run(program, name, inputs, states, half=True):
-    """The outputs of function `name`; `states` is changed as it changes them. With `half`, every result of type fp16
-    is rounded, once; without it only those that leave the function or go into a state, where they are made."""
+def run(program, name, inputs, states, precision="half"):
+    """The outputs of function `name`; `states` is changed as it changes them. In `half` precision every result of type
+    fp16 is rounded, once; with `steps` the tools' rules get operands in half precision; in `single` precision only what
+    leaves the function or goes into a state is rounded, where it is made."""
     function, known = program.functions[name], {}
-    halves = None if half else leaving(function)
+    halves = leaving(function) if precision == "single" else None
+    widened = (lambda value: value) if precision == "steps" else wide
     for key, var in function.inputs.items():
-        known[var] = ("state", key) if types.is_state(var.sym_type) else wide(inputs[key])
-    value = lambda var: known[var] if var in known else wide(var.val)
+        known[var] = ("state", key) if types.is_state(var.sym_type) else widened(inputs[key])
+    value = lambda var: known[var] if var in known else widened(var.val)
 
     def rounded(var, found):
         kind = var.sym_type.get_primitive() if types.is_tensor(var.sym_type) else var.sym_type
@@ -106,17 +109,17 @@ def run(program, name, inputs, states, half=True):
     def step(op):
         out, kind = op.outputs[0], op.op_type
         if kind == "const":
-            known[out] = wide(out.val)
+            known[out] = widened(out.val)
         elif kind == "constexpr_lut_to_dense" and op.lut.val is None:
             # A table that is itself made of another: the tools look for its values in the file alone.
-            known[out] = wide(lut_to_dense(op.indices.val, known[op.lut].astype(np.float16), None))
+            known[out] = widened(lut_to_dense(op.indices.val, known[op.lut].astype(np.float16), None))
         elif kind.startswith("constexpr_"):
-            known[out] = wide(op.materialized_val_inference())
+            known[out] = widened(op.materialized_val_inference())
         elif kind == "read_state":
-            known[out] = wide(states[known[op.input][1]])
+            known[out] = widened(states[known[op.input][1]])
         elif kind == "coreml_update_state":
             state = states[known[op.state][1]] = rounded(out, value(op.value))
-            known[out] = wide(state)
+            known[out] = widened(state)
         else:
             operands = {
                 key: [value(v) for v in var] if isinstance(var, (list, tuple)) else value(var)
@@ -130,7 +133,7 @@ def run(program, name, inputs, states, half=True):
             else:
                 results = [results]
             for var, found in zip(op.outputs, results):
-                known[var] = wide(rounded(var, found) if half or var in halves else np.asarray(found))
+                known[var] = widened(rounded(var, found) if halves is None or var in halves else np.asarray(found))
 
     with Function({"x": mb.placeholder(shape=(1,), dtype=types.fp16)}, opset_version=function.opset_version):
         for op in function.operations:
