@@ -23,6 +23,7 @@ macro_rules! source {
             ))),+],
             reads: $reads,
             writes: $writes,
+            goes_on: false,
             enables: &[],
         };
     };

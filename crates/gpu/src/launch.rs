@@ -16,6 +16,8 @@ pub(crate) struct Source {
     /// Bindings read and then bindings written, behind the tables.
     pub(crate) reads: usize,
     pub(crate) writes: usize,
+    /// Whether it writes to the tables.
+    pub(crate) goes_on: bool,
     /// Extensions that it enables.
     pub(crate) enables: &'static [&'static str],
 }
@@ -23,8 +25,21 @@ pub(crate) struct Source {
 impl Source {
     /// The WGSL, with blocks repeated as constants say.
     pub(crate) fn text(&self, constants: &[(&str, Constant)]) -> String {
-        let files: String = std::iter::once(&STEP).chain(self.files).copied().collect();
+        let mut tables = STEP.to_owned();
+        if self.goes_on {
+            tables = tables.replace("var<storage, read>", "var<storage, read_write>");
+        }
+        let files: String = [&*tables].into_iter().chain(self.files.iter().copied()).collect();
         unroll(&files, constants)
+    }
+
+    fn bindings(&self) -> Vec<Access> {
+        let mut bindings = vec![Access::Read; 1 + self.reads];
+        bindings.resize(1 + self.reads + self.writes, Access::Write);
+        if self.goes_on {
+            bindings[0] = Access::Write;
+        }
+        bindings
     }
 }
 
@@ -105,6 +120,8 @@ pub(crate) struct Launch {
     integers: Option<(Height, u32)>,
     /// Rows of a height for which the product before does its work, where [`Sizes::integers`] says so.
     folded: Option<Height>,
+    /// Whether its last parameter is the first row of what passes that are submitted together leave.
+    in_turn: bool,
 }
 
 impl Launch {
@@ -120,8 +137,7 @@ impl Launch {
         words: &[u32],
         grid: Grid,
     ) -> Result<Launch, GpuError> {
-        let mut bindings = vec![Access::Read; 1 + source.reads];
-        bindings.resize(1 + source.reads + source.writes, Access::Write);
+        let bindings = source.bindings();
         let shader = Shader {
             name: source.name,
             source: source.text(constants).into(),
@@ -137,12 +153,18 @@ impl Launch {
         let bound: Vec<_> = buffers.iter().map(|b| b.as_entire_buffer_binding()).collect();
         let group = gpu.guard(source.name, || kernel.bind(gpu, &bound))?;
         let immediates = bytemuck::cast_slice(words).to_vec();
-        Ok(Launch { kernel, group, immediates, grid, integers: None, folded: None })
+        let (integers, folded, in_turn) = (None, None, false);
+        Ok(Launch { kernel, group, immediates, grid, integers, folded, in_turn })
     }
 
     /// Makes it store integers of rows of a height.
     pub(crate) fn storing(self, height: Height, integers: Option<&Integers>) -> Launch {
         Launch { integers: integers.map(|integers| (height, integers.words)), ..self }
+    }
+
+    /// Puts what it leaves of each pass behind that of those before which are submitted with it.
+    pub(crate) fn in_turn(self) -> Launch {
+        Launch { in_turn: true, ..self }
     }
 
     /// Leaves it out where the product before stores integers of rows of a height.
@@ -156,12 +178,18 @@ impl Launch {
             return;
         }
         if let Some((height, words)) = self.integers {
-            let words = if sizes.integers(height) { words } else { 0 };
-            let at = self.immediates.len() - size_of::<u32>();
-            self.immediates[at..].copy_from_slice(&words.to_ne_bytes());
+            self.set_last(if sizes.integers(height) { words } else { 0 });
+        }
+        if self.in_turn {
+            self.set_last(sizes.turn * sizes.wanted);
         }
         if let Some(grid) = self.grid.of(sizes) {
             self.kernel.dispatch(pass, &self.group, &self.immediates, grid);
         }
+    }
+
+    fn set_last(&mut self, word: u32) {
+        let at = self.immediates.len() - size_of::<u32>();
+        self.immediates[at..].copy_from_slice(&word.to_ne_bytes());
     }
 }

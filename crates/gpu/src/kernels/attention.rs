@@ -32,6 +32,7 @@ pub(super) const ATTENTION_COOP: Source = Source {
     ],
     reads: 4,
     writes: 1,
+    goes_on: false,
     enables: &["f16", "wgpu_cooperative_matrix"],
 };
 

@@ -79,7 +79,7 @@ impl Fold {
     }
 
     /// Sets the parameters that the kernel takes besides those of any product.
-    pub(super) fn set(&self, p: &mut [u32; super::kernels::PARAMETERS]) {
+    pub(super) fn set(&self, p: &mut super::kernels::Parameters) {
         p[18] = self.integers.words;
         if let Work::Gate(_, constants) = self.work {
             p[19..21].copy_from_slice(&constants);

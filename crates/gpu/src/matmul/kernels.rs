@@ -1,5 +1,6 @@
 //! The kernels of products: which files of WGSL make one up, and with which constants.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::form::Form;
@@ -12,8 +13,18 @@ macro_rules! shader {
     };
 }
 
-/// Words of the parameters in `shaders/matmul_matrix.wgsl`.
+/// Words of the parameters in `shaders/matmul_params.wgsl`.
 pub(super) const PARAMETERS: usize = 21;
+/// A matrix's parameters in this order.
+pub(super) type Parameters = [u32; PARAMETERS];
+/// The one that says how many tokens there are.
+pub(super) const TOKENS: usize = 2;
+/// Those that are floats.
+const FLOATS: [usize; 3] = [17, 19, 20];
+
+/// Kernels with their bindings, by the segment of the matrix and what they are made with.
+pub(super) type Runs =
+    HashMap<(usize, Variant, Option<Parameters>), (Arc<Kernel>, wgpu::BindGroup)>;
 
 /// What a kernel makes of the activations' tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -139,18 +150,63 @@ impl Cooperative {
     }
 }
 
-/// The kernel of a variant for weights of a form.
-pub(super) fn kernel(gpu: &Gpu, form: Form, variant: Variant) -> Result<Arc<Kernel>, GpuError> {
-    with_shader(form, variant, gpu.features().subgroups, |shader| gpu.kernel(shader))
+impl Variant {
+    /// Whether the parameters, but for the number of tokens, are constants of its kernel. Where tokens are few
+    /// the way to the first weights takes much of the time, and it is shorter where nothing of it is
+    /// to be computed.
+    fn is_fixed(self) -> bool {
+        matches!(self, Variant::Vector(..) | Variant::Lookup)
+    }
+
+    /// What of the parameters its kernel is made with.
+    pub(super) fn fixed(self, p: &Parameters) -> Option<Parameters> {
+        let mut fixed = *p;
+        fixed[TOKENS] = 0;
+        self.is_fixed().then_some(fixed)
+    }
+
+    /// What of the parameters its kernel is given.
+    pub(super) fn immediates(self, p: &Parameters) -> &[u8] {
+        let given = if self.is_fixed() { &p[TOKENS..=TOKENS] } else { p };
+        bytemuck::cast_slice(given)
+    }
 }
 
+/// The WGSL of parameters that are constants.
+pub(super) fn constant(name: &str, p: &Parameters) -> String {
+    let words = p.iter().enumerate().map(|(at, &word)| match at {
+        // A limit that is no finite number is no limit.
+        _ if FLOATS.contains(&at) => {
+            format!("{:?}f", f32::from_bits(word).clamp(f32::MIN, f32::MAX))
+        }
+        _ => format!("{word}u"),
+    });
+    format!("const {name} = Params({});\n", words.collect::<Vec<_>>().join(", "))
+}
+
+/// The kernel of a variant for weights of a form, with these parameters.
+pub(super) fn kernel(
+    gpu: &Gpu,
+    form: Form,
+    variant: Variant,
+    p: &Parameters,
+) -> Result<Arc<Kernel>, GpuError> {
+    let given = match variant.fixed(p) {
+        Some(fixed) => format!("var<immediate> tokens: u32;\n{}", constant("p", &fixed)),
+        None => "var<immediate> p: Params;\n".to_owned(),
+    };
+    with_shader(form, variant, &given, gpu.features().subgroups, |shader| gpu.kernel(shader))
+}
+
+/// Calls `then` with the shader of a variant; `given` declares its parameters.
 fn with_shader<R>(
     form: Form,
     variant: Variant,
+    given: &str,
     subgroups: Option<(u32, u32)>,
     then: impl FnOnce(&Shader<'_>) -> R,
 ) -> R {
-    let mut sources = vec![shader!("matmul_params"), shader!("matmul_matrix")];
+    let mut sources = vec![shader!("matmul_params"), given, shader!("matmul_matrix")];
     let mut constants = Vec::new();
     let mut bindings = vec![Access::Read, Access::Read, Access::Write];
     if let Variant::Vector(_, _, finish @ (Finish::Norm | Finish::Gate(_)), _) = variant {
@@ -240,7 +296,7 @@ fn with_shader<R>(
         enables: if is_cooperative { &["f16", "wgpu_cooperative_matrix"] } else { &[] },
         constants: &constants,
         bindings: &bindings,
-        immediates: (PARAMETERS * size_of::<u32>()) as u32,
+        immediates: variant.immediates(&[0; PARAMETERS]).len() as u32,
         // Rows of weights, tokens and places of tiles are cut to what there is before they are used or
         // are whole blocks of it,
         // chunks are counted up to their number, and results beyond the edges are not stored.
@@ -356,10 +412,9 @@ mod tests {
                 let shape =
                     Cooperative { edge, sub_rows: 2, sub_tokens: 2, rows, columns, vectors };
                 assert!(shape.divides(32));
-                let text =
-                    with_shader(form, Variant::Cooperative(shape, tokens), Some((32, 32)), |s| {
-                        s.text()
-                    });
+                let variant = Variant::Cooperative(shape, tokens);
+                let given = "var<immediate> p: Params;\n";
+                let text = with_shader(form, variant, given, Some((32, 32)), |s| s.text());
                 let module = wgsl::parse_str(&text)
                     .unwrap_or_else(|error| panic!("{}", error.emit_to_string(&text)));
                 valid::Validator::new(valid::ValidationFlags::all(), valid::Capabilities::all())

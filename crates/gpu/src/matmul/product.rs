@@ -6,11 +6,13 @@ use std::sync::Arc;
 
 use super::activations::{Activations, Reading, View, bind};
 use super::fold::{self, Fold};
-use super::kernels::{self, Cooperative, Finish, PARAMETERS, Tokens, Variant, Vector};
+use super::kernels::{
+    self, Cooperative, Finish, PARAMETERS, Parameters, Runs, TOKENS, Tokens, Variant, Vector,
+};
 use super::matrix::{Matrix, Segment};
 use super::together::{Around, Together};
 use super::{FEW, grid};
-use crate::{Gpu, GpuError, Kernel};
+use crate::{Gpu, GpuError};
 
 /// How products are computed where that is not left to the size and the device: for measuring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -36,7 +38,7 @@ pub struct Product {
     y_stride: usize,
     tuning: Tuning,
     fold: Option<Fold>,
-    runs: HashMap<(usize, Variant), (Arc<Kernel>, wgpu::BindGroup)>,
+    runs: Runs,
     /// Of matrices of several forms, by the number of tokens, whether results are added, and what
     /// [`Folded::norm`] is, as bits.
     together: HashMap<(u32, bool, Option<u32>), Together>,
@@ -165,14 +167,14 @@ impl Product {
             let (y, y_stride) = (&self.y, self.y_stride);
             let around = Around { x: &self.x, y, y_stride, add, norm: folded.norm };
             let mut p = around.parameters(segment, reading);
-            p[2] = tokens as u32;
+            p[TOKENS] = tokens as u32;
             if let Some(fold) = fold {
                 fold.set(&mut p);
             }
-            let key = (at, variant);
+            let key = (at, variant, variant.fixed(&p));
             if !self.runs.contains_key(&key) {
                 let form = segment.planes.form;
-                let kernel = kernels::kernel(&self.gpu, form, variant)?;
+                let kernel = kernels::kernel(&self.gpu, form, variant, &p)?;
                 let buffers = fold.into_iter().flat_map(Fold::buffers).map(View::whole);
                 let own = [View::whole(&segment.buffer), x.clone(), self.y.clone()];
                 let views: Vec<View> = own.into_iter().chain(buffers).collect();
@@ -180,7 +182,7 @@ impl Product {
                 self.runs.insert(key, (kernel, group));
             }
             let (kernel, group) = &self.runs[&key];
-            kernel.dispatch(pass, group, bytemuck::cast_slice(&p), grid);
+            kernel.dispatch(pass, group, variant.immediates(&p), grid);
         }
         Ok(())
     }
@@ -283,7 +285,7 @@ pub(super) fn is_even(segment: &Segment, x: &Activations) -> bool {
 }
 
 /// The parameters that depend on the matrix alone.
-pub(super) fn parameters(segment: &Segment) -> [u32; PARAMETERS] {
+pub(super) fn parameters(segment: &Segment) -> Parameters {
     let planes = &segment.planes;
     let mut p = [0; PARAMETERS];
     (p[0], p[1]) = (segment.outputs as u32, planes.chunks as u32);

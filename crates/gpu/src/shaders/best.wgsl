@@ -8,6 +8,8 @@ struct Params {
     vocab: u32,
     // Tokens that the model can read.
     readable: u32,
+    // The first row of what is found in this pass.
+    first: u32,
 }
 
 var<immediate> params: Params;
