@@ -109,14 +109,15 @@ impl Finder {
         gpu: &Gpu,
         plan: &Plan,
         buffers: &Buffers,
-    ) -> Result<[Launch; 2], GpuError> {
+    ) -> Result<[Launch; 3], GpuError> {
         let vocab = plan.result.cols;
         let groups = vocab.div_ceil(GROUP) as u32;
         let subgroups = gpu.features().subgroups;
         let kind = usize::from(subgroups.is_some());
         let logits = buffers.of(&plan.result);
         let new = |source, size: u32, bound: &[&wgpu::Buffer], grid| {
-            let constants: [(&str, Constant); 6] = [
+            let constants: [(&str, Constant); 7] = [
+                ("ONE", (grid == Grid::Join(1, true)).into()),
                 ("SIZE", size.into()),
                 ("TURNS", (CHUNKS as u32).div_ceil(size).into()),
                 ("MOST", (MOST_BEST as u32).into()),
@@ -124,7 +125,7 @@ impl Finder {
                 ("FOUND", (FOUND as u32).into()),
                 ("PARTS", subgroups.map_or(1, |(min, _)| size.div_ceil(min)).into()),
             ];
-            let params = [vocab as u32, plan.input_vocab as u32, 0];
+            let params = [vocab, plan.input_vocab].map(|n| Constant::from(n as u32));
             let bound = [&[&buffers.tables, logits, &self.parts], bound].concat();
             Launch::new(gpu, source, &constants, &bound, &params, grid)
         };
@@ -133,7 +134,8 @@ impl Finder {
         let next = [&self.found, &buffers.tokens, &buffers.positions];
         Ok([
             new(&CHUNKS_KERNEL[kind], 256, &[], Grid::Best(groups))?,
-            new(&JOIN_KERNEL[kind], one, &next, Grid::Best(1))?.in_turn(),
+            new(&JOIN_KERNEL[kind], one, &next, Grid::Join(1, true))?.in_turn(),
+            new(&JOIN_KERNEL[kind], one, &next, Grid::Join(1, false))?.in_turn(),
         ])
     }
 }

@@ -23,14 +23,17 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// The WGSL, with blocks repeated as constants say.
-    pub(crate) fn text(&self, constants: &[(&str, Constant)]) -> String {
+    /// The WGSL, with blocks repeated as constants say and these parameters, in the order of the shader's
+    /// `Params`. They are constants too: single tokens wait for instructions more than for anything
+    /// else, so that there should be none but those that this launch needs.
+    pub(crate) fn text(&self, constants: &[(&str, Constant)], params: &[Constant]) -> String {
         let mut tables = STEP.to_owned();
         if self.goes_on {
             tables = tables.replace("var<storage, read>", "var<storage, read_write>");
         }
         let files: String = [&*tables].into_iter().chain(self.files.iter().copied()).collect();
-        unroll(&files, constants)
+        let params: Vec<String> = params.iter().map(|param| param.literal()).collect();
+        unroll(&files, constants) + &format!("const params = Params({});\n", params.join(", "))
     }
 
     fn bindings(&self) -> Vec<Access> {
@@ -64,6 +67,8 @@ pub(crate) enum Grid {
     Tiles(u32),
     /// So many for each row of logits, where best tokens are to be found.
     Best(u32),
+    /// The same where the best one is enough, or where it is not.
+    Join(u32, bool),
 }
 
 /// The workgroups of attention to single tokens, for each part of their past and each of them.
@@ -95,16 +100,39 @@ impl Grid {
             Grid::Single(own) if !own.is_for(sizes) => return None,
             Grid::NotSingle(_) if sizes.single => return None,
             Grid::Joined(_) if sizes.parts == 1 => return None,
-            Grid::Best(_) if !sizes.best => return None,
+            Grid::Best(_) | Grid::Join(..) if !sizes.best => return None,
+            Grid::Join(_, one) if one != sizes.one => return None,
             Grid::Parts(y) | Grid::Single(Single { workgroups: y, .. }) => {
                 [sizes.parts, y, sizes.lone]
             }
             Grid::NotSingle(x) => [x, sizes.tokens, 1],
             Grid::Joined(x) => [x, sizes.lone, 1],
             Grid::Tiles(y) => [sizes.tiles, y, 1],
-            Grid::Best(x) => [x, sizes.wanted, 1],
+            Grid::Best(x) | Grid::Join(x, _) => [x, sizes.wanted, 1],
         };
         (!grid.contains(&0)).then_some(grid)
+    }
+}
+
+/// What a kernel is given in each pass: the one parameter that is not a constant.
+#[derive(Clone, Copy, Debug)]
+enum Given {
+    /// Nothing, which is not looked at.
+    Nothing,
+    /// Words of a row of integers that it stores for a product that comes next, where
+    /// [`Sizes::integers`] says so of this height, or 0.
+    Integers(Height, u32),
+    /// The first row of what passes that are submitted together leave.
+    FirstRow,
+}
+
+impl Given {
+    fn of(self, sizes: &Sizes) -> u32 {
+        match self {
+            Given::Integers(height, words) if sizes.integers(height) => words,
+            Given::FirstRow => sizes.turn * sizes.wanted,
+            _ => 0,
+        }
     }
 }
 
@@ -113,15 +141,10 @@ impl Grid {
 pub(crate) struct Launch {
     kernel: Arc<Kernel>,
     group: wgpu::BindGroup,
-    immediates: Vec<u8>,
+    given: Given,
     grid: Grid,
-    /// Words of a row of integers that it stores for a product that comes next: its last parameter,
-    /// where [`Sizes::integers`] says so.
-    integers: Option<(Height, u32)>,
     /// Rows of a height for which the product before does its work, where [`Sizes::integers`] says so.
     folded: Option<Height>,
-    /// Whether its last parameter is the first row of what passes that are submitted together leave.
-    in_turn: bool,
 }
 
 impl Launch {
@@ -134,17 +157,17 @@ impl Launch {
         source: &Source,
         constants: &[(&str, Constant)],
         buffers: &[&wgpu::Buffer],
-        words: &[u32],
+        params: &[Constant],
         grid: Grid,
     ) -> Result<Launch, GpuError> {
         let bindings = source.bindings();
         let shader = Shader {
             name: source.name,
-            source: source.text(constants).into(),
+            source: source.text(constants, params).into(),
             enables: source.enables,
             constants,
             bindings: &bindings,
-            immediates: 4 * words.len() as u32,
+            immediates: size_of::<u32>() as u32,
             // The tables are made by `step.rs` from a batch that was checked, and every index comes
             // from them and from the shapes that the buffers were made for.
             unchecked: true,
@@ -152,19 +175,18 @@ impl Launch {
         let kernel = gpu.kernel(&shader)?;
         let bound: Vec<_> = buffers.iter().map(|b| b.as_entire_buffer_binding()).collect();
         let group = gpu.guard(source.name, || kernel.bind(gpu, &bound))?;
-        let immediates = bytemuck::cast_slice(words).to_vec();
-        let (integers, folded, in_turn) = (None, None, false);
-        Ok(Launch { kernel, group, immediates, grid, integers, folded, in_turn })
+        Ok(Launch { kernel, group, given: Given::Nothing, grid, folded: None })
     }
 
     /// Makes it store integers of rows of a height.
     pub(crate) fn storing(self, height: Height, integers: Option<&Integers>) -> Launch {
-        Launch { integers: integers.map(|integers| (height, integers.words)), ..self }
+        let given = |integers: &Integers| Given::Integers(height, integers.words);
+        Launch { given: integers.map_or(Given::Nothing, given), ..self }
     }
 
     /// Puts what it leaves of each pass behind that of those before which are submitted with it.
     pub(crate) fn in_turn(self) -> Launch {
-        Launch { in_turn: true, ..self }
+        Launch { given: Given::FirstRow, ..self }
     }
 
     /// Leaves it out where the product before stores integers of rows of a height.
@@ -173,23 +195,13 @@ impl Launch {
     }
 
     /// Encodes it for a pass of these sizes.
-    pub(crate) fn encode(&mut self, pass: &mut wgpu::ComputePass<'_>, sizes: &Sizes) {
+    pub(crate) fn encode(&self, pass: &mut wgpu::ComputePass<'_>, sizes: &Sizes) {
         if self.folded.is_some_and(|height| sizes.integers(height)) {
             return;
         }
-        if let Some((height, words)) = self.integers {
-            self.set_last(if sizes.integers(height) { words } else { 0 });
-        }
-        if self.in_turn {
-            self.set_last(sizes.turn * sizes.wanted);
-        }
         if let Some(grid) = self.grid.of(sizes) {
-            self.kernel.dispatch(pass, &self.group, &self.immediates, grid);
+            let given = self.given.of(sizes);
+            self.kernel.dispatch(pass, &self.group, bytemuck::bytes_of(&given), grid);
         }
-    }
-
-    fn set_last(&mut self, word: u32) {
-        let at = self.immediates.len() - size_of::<u32>();
-        self.immediates[at..].copy_from_slice(&word.to_ne_bytes());
     }
 }

@@ -122,6 +122,8 @@ pub(crate) struct Sizes {
     pub(crate) single: bool,
     /// Whether the best tokens of rows are found.
     pub(crate) best: bool,
+    /// Whether that is the best one alone.
+    pub(crate) one: bool,
     /// Which of the passes it is that are submitted together.
     pub(crate) turn: u32,
 }
@@ -247,6 +249,7 @@ impl Tables {
             tiles: (self.tiles.len() / 2) as u32,
             single: self.spans.len() == 4 * self.tokens.len(),
             best: best.is_some(),
+            one: best == Some(1),
             turn: 0,
         };
         // Where lists of pages begin.

@@ -16,7 +16,7 @@ struct Setting {
     plan: Plan,
     buffers: Buffers,
     finder: Finder,
-    launches: [Launch; 2],
+    launches: [Launch; 3],
 }
 
 impl Setting {

@@ -175,11 +175,8 @@ impl Variant {
 /// The WGSL of parameters that are constants.
 pub(super) fn constant(name: &str, p: &Parameters) -> String {
     let words = p.iter().enumerate().map(|(at, &word)| match at {
-        // A limit that is no finite number is no limit.
-        _ if FLOATS.contains(&at) => {
-            format!("{:?}f", f32::from_bits(word).clamp(f32::MIN, f32::MAX))
-        }
-        _ => format!("{word}u"),
+        _ if FLOATS.contains(&at) => Constant::Float(word).literal(),
+        _ => Constant::Uint(word).literal(),
     });
     format!("const {name} = Params({});\n", words.collect::<Vec<_>>().join(", "))
 }

@@ -300,6 +300,9 @@ pub(super) fn parameters(segment: &Segment) -> Parameters {
     p
 }
 
+/// So many workgroups should be there at least, before they are made larger.
+const WORKGROUPS: u32 = 256;
+
 /// How few tokens' work on a segment is divided, of which `rows` outputs are wanted.
 pub(super) fn vector(
     gpu: &Gpu,
@@ -322,10 +325,18 @@ pub(super) fn vector(
         8 if rows >= 8192 => 4,
         _ => 2,
     };
-    let fill = each * (1 << 17) / rows.max(1) as u32;
+    let outputs = rows.max(1) as u32;
+    let fill = each * (1 << 17) / outputs;
     let threads = if gpu.is_software() { 1 } else { few.max(fill.next_power_of_two()) };
     let threads = threads.min(turns.next_power_of_two()).min(256);
     let (threads, rows) = wanted.unwrap_or((threads, each));
     let threads = threads.max(largest);
-    Vector { threads, rows, columns, size: threads.max(128), turns: 1 }
+    // Few large workgroups begin sooner than many small ones, as long as every processor has some.
+    let limits = gpu.limits();
+    let most =
+        limits.max_compute_invocations_per_workgroup.min(limits.max_compute_workgroup_size_x);
+    let is_good = |size: &u32| *size <= most && outputs / rows * threads >= WORKGROUPS * size;
+    let large = [512, 256].into_iter().filter(|_| gpu.features().subgroups.is_some());
+    let size = large.into_iter().find(is_good).unwrap_or(128).max(threads);
+    Vector { threads, rows, columns, size, turns: 1 }
 }

@@ -16,7 +16,7 @@ var<workgroup> chosen: array<u32, MOST>;
 
 fn run(id: vec3<u32>, thread: u32) {
     let row = id.y;
-    let to = (params.first + row) * FOUND;
+    let to = (first_row + row) * FOUND;
     var top = NOTHING;
     for (var g = thread; g < GROUPS; g += SIZE) {
         groups[g] = leaders[group_at(row, g)];
@@ -38,6 +38,15 @@ fn run(id: vec3<u32>, thread: u32) {
 //each I 3
         step[HEADER + 4u * row + I] += 1u;
 //end
+    }
+    // Where the best token is enough, the rest is left out: nobody waits for its instructions.
+    if ONE {
+        if thread == 0u {
+            found[to] = u32(top.x != 0u);
+            found[to + 2u] = top.y;
+            found[to + 3u] = logits[row * params.vocab + min(top.y, params.vocab - 1u)];
+        }
+        return;
     }
     let count = best_wanted();
     var there = 0u;
