@@ -87,7 +87,7 @@ impl Builder<'_> {
         height: Height,
         integers: Option<&Integers>,
     ) -> Result<Launch, GpuError> {
-        let PointStep { f, a, b, out, gather } = step;
+        let PointStep { f, a, b, out, gather, picks } = step;
         let b = b.as_ref().unwrap_or(a);
         let mut params = words([
             f.op as usize,
@@ -108,7 +108,8 @@ impl Builder<'_> {
             self.buffers.of(out),
             self.integers(integers),
         ];
-        let grid = Grid::Rows(blocks(out.cols, 1024), height);
+        let each = blocks(out.cols, 1024);
+        let grid = if *picks { Grid::Picked(each) } else { Grid::Rows(each, height) };
         let launch = Launch::new(self.gpu, &POINTWISE, &[], &buffers, &params, grid)?;
         Ok(launch.storing(height, integers))
     }

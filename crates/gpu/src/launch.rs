@@ -53,6 +53,8 @@ const STEP: &str = include_str!("shaders/step.wgsl");
 pub(crate) enum Grid {
     /// So many for each row.
     Rows(u32, Height),
+    /// So many for each row of logits, where not all rows are such.
+    Picked(u32),
     /// For each part of the past, this number for each lone token, in passes that have others than single
     /// tokens.
     Parts(u32),
@@ -96,6 +98,8 @@ impl Grid {
     fn of(self, sizes: &Sizes) -> Option<[u32; 3]> {
         let grid = match self {
             Grid::Rows(x, height) => [x, sizes.rows(height), 1],
+            Grid::Picked(_) if sizes.wanted == sizes.tokens => return None,
+            Grid::Picked(x) => [x, sizes.wanted, 1],
             Grid::Parts(_) if sizes.single => return None,
             Grid::Single(own) if !own.is_for(sizes) => return None,
             Grid::NotSingle(_) if sizes.single => return None,

@@ -136,8 +136,10 @@ impl Program {
         let mut shared = Shared::default();
         for (at, step) in plan.steps.iter().enumerate().rev() {
             let before = at.checked_sub(1).map(|at| &plan.steps[at].work);
-            let runs = runs(&builder, step, before, next, &mut shared, room)?;
+            let runs = runs(&builder, step, before, next.clone(), &mut shared, room)?;
             next = match (&step.work, runs.first()) {
+                // What stands before it takes its place where it is left out.
+                (work, _) if work.picks() => next,
                 (Work::Product(product), Some(Run::Product(multiply))) => {
                     multiply.integers().map(|integers| (product.x, integers))
                 }

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use super::FEW;
 use super::activations::{Activations, Reading, View, bind};
 use super::fold::{self, Fold};
-use super::kernels::{self, Cooperative, Finish, Runs, TOKENS, Tokens, Variant};
+use super::kernels;
 use super::matrix::Matrix;
 use super::product::{cooperative, is_even, parameters, reading, vector};
+use super::variant::{Cooperative, Finish, Runs, TOKENS, Tokens, Variant};
 use crate::{Access, Gpu, GpuError, Kernel, Use};
 
 /// Choices of experts on the device: which, with what share, and sorted for many tokens.

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use super::activations::{View, bind};
-use super::kernels::{self, Variant};
+use super::kernels;
 use super::matrix::Matrix;
 use super::product::parameters;
+use super::variant::Variant;
 use crate::{Gpu, GpuError, Kernel};
 
 /// `y = factor * W[id]` for each of some numbers on the device.

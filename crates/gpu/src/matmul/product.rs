@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use super::activations::{Activations, Reading, View, bind};
 use super::fold::{self, Fold};
-use super::kernels::{
-    self, Cooperative, Finish, PARAMETERS, Parameters, Runs, TOKENS, Tokens, Variant, Vector,
-};
+use super::kernels;
 use super::matrix::{Matrix, Segment};
 use super::together::{Around, Together};
+use super::variant::{
+    Cooperative, Finish, PARAMETERS, Parameters, Runs, TOKENS, Tokens, Variant, Vector,
+};
 use super::{FEW, grid};
 use crate::{Gpu, GpuError};
 

@@ -10,10 +10,11 @@ use std::sync::Arc;
 
 use super::activations::{Activations, Reading, View, bind};
 use super::form::Form;
-use super::kernels::{self, Finish, Parameters, Vector};
+use super::kernels;
 use super::matrix::{Matrix, Segment};
 use super::product::{is_even, parameters, vector};
 use super::text::{numbered, unroll};
+use super::variant::{Finish, Parameters, Vector, constant};
 use crate::{Access, Gpu, GpuError, Kernel, Shader};
 
 macro_rules! shader {
@@ -161,7 +162,7 @@ impl Part<'_> {
         for (name, value) in own {
             text.push_str(&value.declaration(&format!("{name}_{number}")));
         }
-        text + &kernels::constant(&format!("p_{number}"), &self.parameters)
+        text + &constant(&format!("p_{number}"), &self.parameters)
     }
 }
 
