@@ -10,6 +10,8 @@ use crate::{Constant, Gpu, GpuError, Use};
 
 /// Most tokens of a row that are found.
 pub(crate) const MOST_BEST: usize = 64;
+/// Most passes that are submitted together.
+pub(crate) const MOST_TOGETHER: usize = 16;
 /// Words of a row of what is found: the number of tokens, the sum of exponentials, and the tokens.
 const FOUND: usize = 2 + 2 * MOST_BEST;
 /// Tokens of a group, which a workgroup looks through, and the chunks that it keeps the best of.
@@ -17,7 +19,7 @@ const GROUP: usize = 4096;
 const CHUNKS: usize = 64;
 
 macro_rules! source {
-    ($name:literal, $writes:literal, $file:literal, $sums:literal) => {
+    ($name:literal, $writes:literal, $goes_on:literal, $file:literal, $sums:literal) => {
         Source {
             name: $name,
             files: &[
@@ -27,18 +29,19 @@ macro_rules! source {
             ],
             reads: 1,
             writes: $writes,
+            goes_on: $goes_on,
             enables: &[],
         }
     };
 }
 
 const CHUNKS_KERNEL: [Source; 2] = [
-    source!("BEST_CHUNKS", 1, "best_chunks", "best_workgroup"),
-    source!("BEST_CHUNKS", 1, "best_chunks", "best_subgroup"),
+    source!("BEST_CHUNKS", 1, false, "best_chunks", "best_workgroup"),
+    source!("BEST_CHUNKS", 1, false, "best_chunks", "best_subgroup"),
 ];
 const JOIN_KERNEL: [Source; 2] = [
-    source!("BEST_JOIN", 3, "best_join", "best_workgroup"),
-    source!("BEST_JOIN", 3, "best_join", "best_subgroup"),
+    source!("BEST_JOIN", 4, true, "best_join", "best_workgroup"),
+    source!("BEST_JOIN", 4, true, "best_join", "best_subgroup"),
 ];
 
 /// How many tokens of each row must be found, if that is enough for all rows that a batch wants.
@@ -59,12 +62,12 @@ pub(crate) fn wanted(batch: &Batch) -> Option<usize> {
 pub(crate) struct Finder {
     /// Bests of chunks and groups.
     parts: wgpu::Buffer,
-    /// [`FOUND`] words of each row.
+    /// [`FOUND`] words of each row, of one pass after the other.
     pub(crate) found: wgpu::Buffer,
 }
 
 impl Finder {
-    /// For rows of `vocab` logits.
+    /// For so many rows of `vocab` logits, or fewer in each of several passes.
     ///
     /// # Errors
     /// If memory is short.
@@ -73,7 +76,11 @@ impl Finder {
         let parts = 8 * (rows * groups * (CHUNKS + 2)) as u64;
         Ok(Finder {
             parts: gpu.buffer("parts of the best tokens", parts, Use::Storage)?,
-            found: gpu.buffer("best tokens", Finder::bytes_of(rows), Use::Storage)?,
+            found: gpu.buffer(
+                "best tokens",
+                Finder::bytes_of(rows.max(MOST_TOGETHER)),
+                Use::Storage,
+            )?,
         })
     }
 
@@ -82,13 +89,18 @@ impl Finder {
         (4 * rows * FOUND) as u64
     }
 
+    /// How many passes that each have so many rows there is room for.
+    pub(crate) fn passes(&self, rows: usize) -> usize {
+        (self.found.size() / Finder::bytes_of(rows.max(1))) as usize
+    }
+
     /// Bytes on the device.
     pub(crate) fn bytes(&self) -> usize {
         (self.parts.size() + self.found.size()) as usize
     }
 
-    /// What looks for them in the plan's result, and puts the best one of each row where the next
-    /// pass finds its tokens.
+    /// What looks for them in the plan's result, puts the best one of each row where the next pass finds
+    /// its tokens, and goes on in the tables.
     ///
     /// # Errors
     /// If the driver refuses a shader.
@@ -97,14 +109,15 @@ impl Finder {
         gpu: &Gpu,
         plan: &Plan,
         buffers: &Buffers,
-    ) -> Result<[Launch; 2], GpuError> {
+    ) -> Result<[Launch; 3], GpuError> {
         let vocab = plan.result.cols;
         let groups = vocab.div_ceil(GROUP) as u32;
         let subgroups = gpu.features().subgroups;
         let kind = usize::from(subgroups.is_some());
         let logits = buffers.of(&plan.result);
         let new = |source, size: u32, bound: &[&wgpu::Buffer], grid| {
-            let constants: [(&str, Constant); 6] = [
+            let constants: [(&str, Constant); 7] = [
+                ("ONE", (grid == Grid::Join(1, true)).into()),
                 ("SIZE", size.into()),
                 ("TURNS", (CHUNKS as u32).div_ceil(size).into()),
                 ("MOST", (MOST_BEST as u32).into()),
@@ -112,21 +125,26 @@ impl Finder {
                 ("FOUND", (FOUND as u32).into()),
                 ("PARTS", subgroups.map_or(1, |(min, _)| size.div_ceil(min)).into()),
             ];
-            let params = [vocab as u32, plan.input_vocab as u32];
+            let params = [vocab, plan.input_vocab].map(|n| Constant::from(n as u32));
             let bound = [&[&buffers.tables, logits, &self.parts], bound].concat();
             Launch::new(gpu, source, &constants, &bound, &params, grid)
         };
         // One subgroup needs no barriers, of which the joining kernel would have many.
         let one = subgroups.filter(|(min, max)| min == max).map_or(64, |(size, _)| size.min(64));
+        let next = [&self.found, &buffers.tokens, &buffers.positions];
         Ok([
             new(&CHUNKS_KERNEL[kind], 256, &[], Grid::Best(groups))?,
-            new(&JOIN_KERNEL[kind], one, &[&self.found, &buffers.tokens], Grid::Best(1))?,
+            new(&JOIN_KERNEL[kind], one, &next, Grid::Join(1, true))?.in_turn(),
+            new(&JOIN_KERNEL[kind], one, &next, Grid::Join(1, false))?.in_turn(),
         ])
     }
 }
 
 /// What was found of each row, cut to the numbers `wanted`, from the words that the device left.
-pub(crate) fn read(words: &[u32], wanted: impl Iterator<Item = usize>) -> Vec<Best> {
+pub(crate) fn read(
+    words: &[u32],
+    wanted: impl Iterator<Item = usize>,
+) -> impl Iterator<Item = Best> {
     let row = |(words, wanted): (&[u32], usize)| {
         let pairs = words[2..].chunks_exact(2).take(wanted.min(words[0] as usize));
         let tokens: Vec<_> = pairs.map(|pair| (pair[0], f32::from_bits(pair[1]))).collect();
@@ -138,7 +156,7 @@ pub(crate) fn read(words: &[u32], wanted: impl Iterator<Item = usize>) -> Vec<Be
         };
         Best { tokens, log_sum_exp }
     };
-    words.chunks_exact(FOUND).zip(wanted).map(row).collect()
+    words.chunks_exact(FOUND).zip(wanted).map(row)
 }
 
 #[cfg(test)]

@@ -2,20 +2,22 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Instant;
 
 use baton_graph::{
-    Batch, ExecError, Executor, Graph, KvBlock, Limits, Logits, Pager, Rows, SeqId, Usage,
+    Batch, Best, ExecError, Executor, Graph, KvBlock, Limits, LogitRow, Logits, Pager, Rows, SeqId,
+    Usage,
 };
 
-use crate::ahead::Foresight;
+use crate::ahead::{Ahead, Foresight};
 use crate::best::{self, Finder};
 use crate::kernels;
 use crate::kv::Caches;
-use crate::landing::{Flight, Landing};
+use crate::landing::{Flight, Landing, Order};
 use crate::memory::Buffers;
 use crate::plan::{Height, Plan, Work};
 use crate::program::Program;
-use crate::step::{PAGE, Piece, Room, Tables, passes};
+use crate::step::{PAGE, Piece, Room, Sizes, Tables, passes};
 use crate::{Gpu, GpuError};
 
 /// Most rows of one pass: what a grid's second dimension has.
@@ -89,63 +91,52 @@ impl GpuExecutor {
         best: Option<usize>,
         logits: &mut Logits,
     ) -> Result<(), GpuError> {
-        self.tables.set(batch, pieces, &self.pager, &self.room, best, 0);
+        let started = Instant::now();
+        self.tables.set(batch, pieces, &self.pager, &self.room, best);
         self.buffers.write(&self.gpu, &self.tables);
-        let flight = self.submit()?;
+        let flight = self.submit(self.tables.sizes, 1)?;
         let first = logits.rows.len();
         logits.rows.extend_from_slice(&self.tables.origins);
-        self.go_on(batch, pieces, best)?;
-        self.land(batch, flight, first, logits)
-    }
-
-    /// Submits the pass that the tables tell of.
-    fn submit(&mut self) -> Result<Flight, GpuError> {
-        self.place ^= 1;
-        let (sizes, place, landing) = (self.tables.sizes, self.place, &self.landing);
-        let done = self.program.submit(&sizes, place, |e| landing.copy(e, &sizes, place))?;
-        Ok(Flight { done, sizes, place })
-    }
-
-    /// Waits for a pass and appends its results, whose rows begin with row `first`.
-    fn land(
-        &mut self,
-        batch: &Batch,
-        flight: Flight,
-        first: usize,
-        logits: &mut Logits,
-    ) -> Result<(), GpuError> {
-        let number = |span: usize| match batch.spans[span].rows {
-            Rows::Best(number) => number,
-            _ => 0,
-        };
-        let numbers: Vec<usize> = logits.rows[first..].iter().map(|r| number(r.span)).collect();
-        self.landing.land(&self.gpu, flight, numbers.into_iter(), logits)?;
+        let is_whole = pieces.len() == batch.spans.len();
+        self.go_on(batch, &flight.order, best.filter(|_| is_whole))?;
+        if best.is_none() {
+            self.landing.logits(&self.gpu, flight, &mut logits.values)?;
+        } else if logits.rows.len() > first {
+            let found = self.landing.best(&self.gpu, flight)?.next().unwrap_or_default();
+            logits.best.extend(read(batch, &logits.rows[first..], &found));
+            self.foresight.took(started.elapsed());
+        }
         self.gpu.check()
     }
 
-    /// While the device works on a pass over these pieces: submits what is likely to come next, and
-    /// makes ready what comes then.
-    fn go_on(
-        &mut self,
-        batch: &Batch,
-        pieces: &[Piece],
-        best: Option<usize>,
-    ) -> Result<(), GpuError> {
-        let has_room = || batch.spans.iter().all(|span| self.pager.spare(span.seq) > 0);
-        let is_whole = pieces.len() == batch.spans.len();
-        if let Some(best) = best
-            && self.foresight.is_likely(batch, Some(best))
-            && is_whole
-            && !self.program.is_timed()
-            && has_room()
-        {
-            self.tables.set(batch, pieces, &self.pager, &self.room, Some(best), 1);
-            self.buffers.write_tables(&self.gpu, &self.tables);
-            let flight = self.submit()?;
-            self.foresight.submitted(flight, best);
+    /// Submits passes, the first of which the tables tell of.
+    fn submit(&mut self, sizes: Sizes, passes: usize) -> Result<Flight, GpuError> {
+        self.place ^= 1;
+        let order = Order { sizes, passes, place: self.place };
+        let done = self.program.submit(&order, |e| self.landing.copy(e, &order))?;
+        Ok(Flight { done, order })
+    }
+
+    /// While the device works on passes, the first of which is a batch's: submits what is likely to come behind
+    /// them, if so many best tokens are enough for that, and makes ready what comes then.
+    fn go_on(&mut self, batch: &Batch, order: &Order, best: Option<usize>) -> Result<(), GpuError> {
+        let sizes = order.sizes;
+        let mut next = 1;
+        if let Some(best) = best.filter(|_| !self.program.is_timed()) {
+            let spare = batch.spans.iter().map(|span| self.pager.spare(span.seq)).min();
+            // The passes behind the first write there.
+            let spare = spare.unwrap_or(0).saturating_sub(order.passes - 1);
+            let fits = self.finder.as_ref().map_or(0, |f| f.passes(sizes.wanted as usize));
+            let passes = self.foresight.passes(batch, best, order.passes, 0).min(spare).min(fits);
+            if passes > 0 {
+                let flight = self.submit(sizes, passes)?;
+                self.foresight.submitted(flight, best);
+                let then = self.foresight.passes(batch, best, passes, order.passes);
+                next = then.min(spare - passes).min(fits).max(1);
+            }
         }
-        let (sizes, place, landing) = (self.tables.sizes, self.place ^ 1, &self.landing);
-        self.program.prepare(&sizes, place, |e| landing.copy(e, &sizes, place))
+        let next = Order { sizes, passes: next, place: self.place ^ 1 };
+        self.program.prepare(&next, |e| self.landing.copy(e, &next))
     }
 
     fn run(&mut self, batch: &Batch, best: Option<usize>) -> Result<Logits, GpuError> {
@@ -157,20 +148,27 @@ impl GpuExecutor {
         Ok(logits)
     }
 
-    /// The results of a batch whose pass is under way.
+    /// The results of a batch whose pass is done or under way.
     fn follow(
         &mut self,
         batch: &Batch,
-        flight: Flight,
+        ahead: Ahead,
         best: Option<usize>,
     ) -> Result<Logits, GpuError> {
-        let rows = batch.wanted_rows().into_iter().map(|(_, row)| row).collect();
-        let mut logits = Logits { vocab: self.plan.result.cols, rows, ..Logits::default() };
-        let pieces = (0..batch.spans.len()).map(|span| Piece { span, start: 0, tokens: 1 });
-        let pieces: Vec<Piece> = pieces.collect();
-        self.go_on(batch, &pieces, best)?;
-        self.land(batch, flight, 0, &mut logits)?;
-        Ok(logits)
+        let found = match ahead {
+            Ahead::Landed(found) => found,
+            Ahead::Flight(flight, enough) => {
+                self.go_on(batch, &flight.order, best)?;
+                let mut landed = self.landing.best(&self.gpu, flight)?;
+                let first = landed.next().unwrap_or_default();
+                self.foresight.landed(landed, enough);
+                self.gpu.check()?;
+                first
+            }
+        };
+        let rows: Vec<LogitRow> = batch.wanted_rows().into_iter().map(|(_, row)| row).collect();
+        let best = read(batch, &rows, &found).collect();
+        Ok(Logits { vocab: self.plan.result.cols, rows, best, ..Logits::default() })
     }
 
     /// Makes the copies that the pager asks for.
@@ -191,6 +189,19 @@ impl GpuExecutor {
             self.pager.truncate(seq, len).expect("it holds what was appended");
         }
     }
+}
+
+/// What a pass has found of these rows of a batch, of each as many tokens as it wants.
+fn read<'a>(
+    batch: &'a Batch,
+    rows: &'a [LogitRow],
+    found: &'a [u32],
+) -> impl Iterator<Item = Best> + 'a {
+    let number = |row: &LogitRow| match batch.spans[row.span].rows {
+        Rows::Best(number) => number,
+        _ => 0,
+    };
+    best::read(found, rows.iter().map(number))
 }
 
 /// The rows that passes may have: as many as the limits ask for, and as the device can address.
@@ -239,10 +250,10 @@ impl Executor for GpuExecutor {
         }
         self.gpu.check()?;
         let best = best::wanted(batch).filter(|_| self.finder.is_some());
-        let flight = self.foresight.meet(batch, best);
+        let ahead = self.foresight.meet(batch, best);
         let copies = self.pager.append_batch(batch)?;
-        let result = match flight {
-            Some(flight) => self.follow(batch, flight, best),
+        let result = match ahead {
+            Some(ahead) => self.follow(batch, ahead, best),
             None => self.copy_pages(&copies).and_then(|()| self.run(batch, best)),
         };
         match &result {

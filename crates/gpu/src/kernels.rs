@@ -9,7 +9,7 @@ use crate::launch::{Grid, Launch, Source};
 use crate::matmul::Integers;
 use crate::memory::Buffers;
 use crate::plan::{HeadsStep, Height, NormStep, Part, PointStep, Rotation, View};
-use crate::{Gpu, GpuError};
+use crate::{Constant, Gpu, GpuError};
 
 macro_rules! source {
     ($name:ident, $reads:literal, $writes:literal, $($file:literal),+) => {
@@ -23,6 +23,7 @@ macro_rules! source {
             ))),+],
             reads: $reads,
             writes: $writes,
+            goes_on: false,
             enables: &[],
         };
     };
@@ -45,7 +46,7 @@ struct Preparing<'a> {
     /// Whether queries and keys are normalised.
     normed: [bool; 2],
     /// Added to the mean squares of both, and the magnitude of the rotation.
-    floats: [u32; 3],
+    floats: [Constant; 3],
     gains: wgpu::Buffer,
     angles: &'a wgpu::Buffer,
 }
@@ -59,8 +60,8 @@ pub(crate) struct Builder<'a> {
     pub(crate) tile: usize,
 }
 
-fn words<const N: usize>(numbers: [usize; N]) -> Vec<u32> {
-    numbers.map(|n| n as u32).to_vec()
+fn words<const N: usize>(numbers: [usize; N]) -> Vec<Constant> {
+    numbers.map(|n| Constant::from(n as u32)).to_vec()
 }
 
 fn blocks(cols: usize, each: usize) -> u32 {
@@ -86,7 +87,7 @@ impl Builder<'_> {
         height: Height,
         integers: Option<&Integers>,
     ) -> Result<Launch, GpuError> {
-        let PointStep { f, a, b, out, gather } = step;
+        let PointStep { f, a, b, out, gather, picks } = step;
         let b = b.as_ref().unwrap_or(a);
         let mut params = words([
             f.op as usize,
@@ -99,7 +100,7 @@ impl Builder<'_> {
             out.stride,
             out.offset,
         ]);
-        params.extend([f.x.to_bits(), f.y.to_bits(), 0]);
+        params.extend([Constant::from(f.x), f.y.into()]);
         let buffers = [
             &self.buffers.tables,
             self.buffers.of(a),
@@ -107,7 +108,8 @@ impl Builder<'_> {
             self.buffers.of(out),
             self.integers(integers),
         ];
-        let grid = Grid::Rows(blocks(out.cols, 1024), height);
+        let each = blocks(out.cols, 1024);
+        let grid = if *picks { Grid::Picked(each) } else { Grid::Rows(each, height) };
         let launch = Launch::new(self.gpu, &POINTWISE, &[], &buffers, &params, grid)?;
         Ok(launch.storing(height, integers))
     }
@@ -135,7 +137,7 @@ impl Builder<'_> {
             out.stride,
             out.offset,
         ]);
-        params.extend([eps.to_bits(), 0]);
+        params.push((*eps).into());
         let buffers = [
             &self.buffers.tables,
             self.buffers.of(x),
@@ -171,8 +173,8 @@ impl Builder<'_> {
                 None => gains.resize(gains.len() + head_dim, 1.0),
             }
         }
-        let eps = norms.map(|norm| norm.map_or(0.0, |norm| norm.eps).to_bits());
-        let magnitude = rotation.map_or(1.0, |(rotation, _)| rotation.magnitude).to_bits();
+        let eps = norms.map(|norm| norm.map_or(0.0, |norm| norm.eps).into());
+        let magnitude = rotation.map_or(1.0, |(rotation, _)| rotation.magnitude).into();
         Ok(Preparing {
             pairs: [pairs_of(query), key.map_or(0, pairs_of)],
             interleaved,

@@ -1,20 +1,27 @@
 //! Where results of passes come down to the host: all logits, or the best tokens of each row.
 
-use baton_graph::{Best, Logits};
-
-use crate::best::{self, Finder};
+use crate::best::Finder;
 use crate::memory::Buffers;
 use crate::plan::Plan;
 use crate::step::{Room, Sizes};
 use crate::{Gpu, GpuError, Use};
 
-/// A pass under way.
+/// Passes that are submitted together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Order {
+    /// The sizes of each.
+    pub(crate) sizes: Sizes,
+    /// How many there are. Those behind the first go on with the best tokens of the one before.
+    pub(crate) passes: usize,
+    /// Which of both places their best tokens come to.
+    pub(crate) place: usize,
+}
+
+/// Passes under way.
 #[derive(Debug)]
 pub(crate) struct Flight {
     pub(crate) done: wgpu::SubmissionIndex,
-    pub(crate) sizes: Sizes,
-    /// Which of both places its best tokens come to.
-    pub(crate) place: usize,
+    pub(crate) order: Order,
 }
 
 /// Buffers that the host reads.
@@ -24,7 +31,7 @@ pub(crate) struct Landing {
     cols: usize,
     found: Option<wgpu::Buffer>,
     logits: wgpu::Buffer,
-    /// Two, since two passes may be under way.
+    /// Two, since passes may be under way behind those that are waited for.
     best: [wgpu::Buffer; 2],
 }
 
@@ -40,8 +47,8 @@ impl Landing {
         finder: Option<&Finder>,
         room: &Room,
     ) -> Result<Landing, GpuError> {
-        let rows = if finder.is_some() { room.wanted } else { 0 };
-        let best = || gpu.buffer("best tokens for the host", Finder::bytes_of(rows), Use::Readback);
+        let bytes = finder.map_or(0, |finder| finder.found.size());
+        let best = || gpu.buffer("best tokens for the host", bytes, Use::Readback);
         let bytes = 4 * (room.wanted * plan.result.cols) as u64;
         Ok(Landing {
             result: buffers.of(&plan.result).clone(),
@@ -58,52 +65,66 @@ impl Landing {
         [&self.logits, a, b].into_iter().map(|buffer| buffer.size() as usize).sum()
     }
 
-    /// Bytes of a pass's results.
-    fn bytes_of(&self, sizes: &Sizes) -> u64 {
-        match (sizes.best, sizes.wanted as usize) {
-            (true, rows) => Finder::bytes_of(rows),
-            (false, rows) => 4 * (rows * self.cols) as u64,
-        }
-    }
-
-    /// Encodes the way of a pass's results, behind it.
-    pub(crate) fn copy(&self, encoder: &mut wgpu::CommandEncoder, sizes: &Sizes, place: usize) {
-        let bytes = self.bytes_of(sizes);
+    /// Encodes the way of the results of passes, behind them.
+    pub(crate) fn copy(&self, encoder: &mut wgpu::CommandEncoder, order: &Order) {
         let (from, to) = match &self.found {
-            Some(found) if sizes.best => (found, &self.best[place]),
+            Some(found) if order.sizes.best => (found, &self.best[order.place]),
             _ => (&self.result, &self.logits),
         };
+        let bytes = self.bytes_of(order);
         if bytes > 0 {
             encoder.copy_buffer_to_buffer(from, 0, to, 0, bytes);
         }
     }
 
-    /// Waits for a pass and appends its logits, or the best tokens of its rows, each cut to a number.
+    /// Bytes of the results of passes.
+    fn bytes_of(&self, order: &Order) -> u64 {
+        let rows = order.sizes.wanted as usize;
+        match order.sizes.best {
+            true => order.passes as u64 * Finder::bytes_of(rows),
+            false => 4 * (rows * self.cols) as u64,
+        }
+    }
+
+    /// Waits for a pass and appends its logits.
     ///
     /// # Errors
     /// If the device is lost.
-    pub(crate) fn land(
+    pub(crate) fn logits(
         &self,
         gpu: &Gpu,
         flight: Flight,
-        numbers: impl Iterator<Item = usize>,
-        logits: &mut Logits,
+        logits: &mut Vec<f32>,
     ) -> Result<(), GpuError> {
-        let Flight { done, sizes, place } = flight;
-        let bytes = self.bytes_of(&sizes);
+        let bytes = self.bytes_of(&flight.order);
         if bytes == 0 {
             return Ok(());
         }
-        let from = if sizes.best { &self.best[place] } else { &self.logits };
-        gpu.map_with(from, bytes, Some(done), |mapped| {
-            if sizes.best {
-                let words: Vec<u32> = bytemuck::pod_collect_to_vec(mapped);
-                logits.best.extend::<Vec<Best>>(best::read(&words, numbers));
-            } else if let Ok(floats) = bytemuck::try_cast_slice(mapped) {
-                logits.values.extend_from_slice(floats);
-            } else {
-                logits.values.extend(bytemuck::pod_collect_to_vec::<u8, f32>(mapped));
-            }
-        })
+        gpu.map_with(
+            &self.logits,
+            bytes,
+            Some(flight.done),
+            |mapped| match bytemuck::try_cast_slice(mapped) {
+                Ok(floats) => logits.extend_from_slice(floats),
+                Err(_) => logits.extend(bytemuck::pod_collect_to_vec::<u8, f32>(mapped)),
+            },
+        )
+    }
+
+    /// Waits for passes and gives the words of what each has found, of the first one first.
+    ///
+    /// # Errors
+    /// If the device is lost.
+    pub(crate) fn best(
+        &self,
+        gpu: &Gpu,
+        flight: Flight,
+    ) -> Result<impl Iterator<Item = Vec<u32>> + use<>, GpuError> {
+        let Flight { done, order } = flight;
+        let (from, bytes) = (&self.best[order.place], self.bytes_of(&order));
+        let words: Vec<u32> =
+            gpu.map_with(from, bytes, Some(done), bytemuck::pod_collect_to_vec)?;
+        let each = words.len() / order.passes;
+        Ok((0..order.passes).map(move |pass| words[pass * each..][..each].to_vec()))
     }
 }

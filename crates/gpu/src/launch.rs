@@ -16,15 +16,33 @@ pub(crate) struct Source {
     /// Bindings read and then bindings written, behind the tables.
     pub(crate) reads: usize,
     pub(crate) writes: usize,
+    /// Whether it writes to the tables.
+    pub(crate) goes_on: bool,
     /// Extensions that it enables.
     pub(crate) enables: &'static [&'static str],
 }
 
 impl Source {
-    /// The WGSL, with blocks repeated as constants say.
-    pub(crate) fn text(&self, constants: &[(&str, Constant)]) -> String {
-        let files: String = std::iter::once(&STEP).chain(self.files).copied().collect();
-        unroll(&files, constants)
+    /// The WGSL, with blocks repeated as constants say and these parameters, in the order of the shader's
+    /// `Params`. They are constants too: single tokens wait for instructions more than for anything
+    /// else, so that there should be none but those that this launch needs.
+    pub(crate) fn text(&self, constants: &[(&str, Constant)], params: &[Constant]) -> String {
+        let mut tables = STEP.to_owned();
+        if self.goes_on {
+            tables = tables.replace("var<storage, read>", "var<storage, read_write>");
+        }
+        let files: String = [&*tables].into_iter().chain(self.files.iter().copied()).collect();
+        let params: Vec<String> = params.iter().map(|param| param.literal()).collect();
+        unroll(&files, constants) + &format!("const params = Params({});\n", params.join(", "))
+    }
+
+    fn bindings(&self) -> Vec<Access> {
+        let mut bindings = vec![Access::Read; 1 + self.reads];
+        bindings.resize(1 + self.reads + self.writes, Access::Write);
+        if self.goes_on {
+            bindings[0] = Access::Write;
+        }
+        bindings
     }
 }
 
@@ -35,6 +53,8 @@ const STEP: &str = include_str!("shaders/step.wgsl");
 pub(crate) enum Grid {
     /// So many for each row.
     Rows(u32, Height),
+    /// So many for each row of logits, where not all rows are such.
+    Picked(u32),
     /// For each part of the past, this number for each lone token, in passes that have others than single
     /// tokens.
     Parts(u32),
@@ -49,6 +69,8 @@ pub(crate) enum Grid {
     Tiles(u32),
     /// So many for each row of logits, where best tokens are to be found.
     Best(u32),
+    /// The same where the best one is enough, or where it is not.
+    Join(u32, bool),
 }
 
 /// The workgroups of attention to single tokens, for each part of their past and each of them.
@@ -76,20 +98,45 @@ impl Grid {
     fn of(self, sizes: &Sizes) -> Option<[u32; 3]> {
         let grid = match self {
             Grid::Rows(x, height) => [x, sizes.rows(height), 1],
+            Grid::Picked(_) if sizes.wanted == sizes.tokens => return None,
+            Grid::Picked(x) => [x, sizes.wanted, 1],
             Grid::Parts(_) if sizes.single => return None,
             Grid::Single(own) if !own.is_for(sizes) => return None,
             Grid::NotSingle(_) if sizes.single => return None,
             Grid::Joined(_) if sizes.parts == 1 => return None,
-            Grid::Best(_) if !sizes.best => return None,
+            Grid::Best(_) | Grid::Join(..) if !sizes.best => return None,
+            Grid::Join(_, one) if one != sizes.one => return None,
             Grid::Parts(y) | Grid::Single(Single { workgroups: y, .. }) => {
                 [sizes.parts, y, sizes.lone]
             }
             Grid::NotSingle(x) => [x, sizes.tokens, 1],
             Grid::Joined(x) => [x, sizes.lone, 1],
             Grid::Tiles(y) => [sizes.tiles, y, 1],
-            Grid::Best(x) => [x, sizes.wanted, 1],
+            Grid::Best(x) | Grid::Join(x, _) => [x, sizes.wanted, 1],
         };
         (!grid.contains(&0)).then_some(grid)
+    }
+}
+
+/// What a kernel is given in each pass: the one parameter that is not a constant.
+#[derive(Clone, Copy, Debug)]
+enum Given {
+    /// Nothing, which is not looked at.
+    Nothing,
+    /// Words of a row of integers that it stores for a product that comes next, where
+    /// [`Sizes::integers`] says so of this height, or 0.
+    Integers(Height, u32),
+    /// The first row of what passes that are submitted together leave.
+    FirstRow,
+}
+
+impl Given {
+    fn of(self, sizes: &Sizes) -> u32 {
+        match self {
+            Given::Integers(height, words) if sizes.integers(height) => words,
+            Given::FirstRow => sizes.turn * sizes.wanted,
+            _ => 0,
+        }
     }
 }
 
@@ -98,11 +145,8 @@ impl Grid {
 pub(crate) struct Launch {
     kernel: Arc<Kernel>,
     group: wgpu::BindGroup,
-    immediates: Vec<u8>,
+    given: Given,
     grid: Grid,
-    /// Words of a row of integers that it stores for a product that comes next: its last parameter,
-    /// where [`Sizes::integers`] says so.
-    integers: Option<(Height, u32)>,
     /// Rows of a height for which the product before does its work, where [`Sizes::integers`] says so.
     folded: Option<Height>,
 }
@@ -117,18 +161,17 @@ impl Launch {
         source: &Source,
         constants: &[(&str, Constant)],
         buffers: &[&wgpu::Buffer],
-        words: &[u32],
+        params: &[Constant],
         grid: Grid,
     ) -> Result<Launch, GpuError> {
-        let mut bindings = vec![Access::Read; 1 + source.reads];
-        bindings.resize(1 + source.reads + source.writes, Access::Write);
+        let bindings = source.bindings();
         let shader = Shader {
             name: source.name,
-            source: source.text(constants).into(),
+            source: source.text(constants, params).into(),
             enables: source.enables,
             constants,
             bindings: &bindings,
-            immediates: 4 * words.len() as u32,
+            immediates: size_of::<u32>() as u32,
             // The tables are made by `step.rs` from a batch that was checked, and every index comes
             // from them and from the shapes that the buffers were made for.
             unchecked: true,
@@ -136,13 +179,18 @@ impl Launch {
         let kernel = gpu.kernel(&shader)?;
         let bound: Vec<_> = buffers.iter().map(|b| b.as_entire_buffer_binding()).collect();
         let group = gpu.guard(source.name, || kernel.bind(gpu, &bound))?;
-        let immediates = bytemuck::cast_slice(words).to_vec();
-        Ok(Launch { kernel, group, immediates, grid, integers: None, folded: None })
+        Ok(Launch { kernel, group, given: Given::Nothing, grid, folded: None })
     }
 
     /// Makes it store integers of rows of a height.
     pub(crate) fn storing(self, height: Height, integers: Option<&Integers>) -> Launch {
-        Launch { integers: integers.map(|integers| (height, integers.words)), ..self }
+        let given = |integers: &Integers| Given::Integers(height, integers.words);
+        Launch { given: integers.map_or(Given::Nothing, given), ..self }
+    }
+
+    /// Puts what it leaves of each pass behind that of those before which are submitted with it.
+    pub(crate) fn in_turn(self) -> Launch {
+        Launch { given: Given::FirstRow, ..self }
     }
 
     /// Leaves it out where the product before stores integers of rows of a height.
@@ -151,17 +199,13 @@ impl Launch {
     }
 
     /// Encodes it for a pass of these sizes.
-    pub(crate) fn encode(&mut self, pass: &mut wgpu::ComputePass<'_>, sizes: &Sizes) {
+    pub(crate) fn encode(&self, pass: &mut wgpu::ComputePass<'_>, sizes: &Sizes) {
         if self.folded.is_some_and(|height| sizes.integers(height)) {
             return;
         }
-        if let Some((height, words)) = self.integers {
-            let words = if sizes.integers(height) { words } else { 0 };
-            let at = self.immediates.len() - size_of::<u32>();
-            self.immediates[at..].copy_from_slice(&words.to_ne_bytes());
-        }
         if let Some(grid) = self.grid.of(sizes) {
-            self.kernel.dispatch(pass, &self.group, &self.immediates, grid);
+            let given = self.given.of(sizes);
+            self.kernel.dispatch(pass, &self.group, bytemuck::bytes_of(&given), grid);
         }
     }
 }

@@ -29,11 +29,11 @@ mod product;
 mod tests;
 mod text;
 mod together;
+mod variant;
 
 pub(crate) use activations::Integers;
 pub use activations::{Activations, Reading, View};
 pub(crate) use fold::Fold;
-pub use kernels::{Cooperative, Vector};
 pub use lookup::Rows;
 pub use matrix::{Matrix, Part};
 pub use mixture::{Mixture, MixtureRoom, MixtureWeights};
@@ -41,6 +41,7 @@ pub(crate) use probe::check_cooperative;
 pub(crate) use product::Folded;
 pub use product::{Product, Tuning};
 pub(crate) use text::unroll;
+pub use variant::{Cooperative, Vector};
 
 /// Tokens up to which kernels for few are used.
 pub const FEW: usize = 8;

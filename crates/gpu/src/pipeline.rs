@@ -37,7 +37,7 @@ pub enum Constant {
     Uint(u32),
     /// An `i32`.
     Int(i32),
-    /// A finite `f32`, by its bits, so that it can be compared.
+    /// An `f32`, by its bits, so that it can be compared.
     Float(u32),
     /// A `bool`.
     Bool(bool),
@@ -46,11 +46,17 @@ pub enum Constant {
 impl Constant {
     /// The line of WGSL that declares it.
     pub(crate) fn declaration(self, name: &str) -> String {
+        format!("const {name} = {};\n", self.literal())
+    }
+
+    /// As WGSL has it.
+    pub(crate) fn literal(self) -> String {
         match self {
-            Constant::Uint(v) => format!("const {name}: u32 = {v}u;\n"),
-            Constant::Int(v) => format!("const {name}: i32 = {v}i;\n"),
-            Constant::Float(v) => format!("const {name}: f32 = {:?}f;\n", f32::from_bits(v)),
-            Constant::Bool(v) => format!("const {name}: bool = {v};\n"),
+            Constant::Uint(v) => format!("{v}u"),
+            Constant::Int(v) => format!("{v}i"),
+            // WGSL has no infinities. A limit that is none of its numbers is no limit.
+            Constant::Float(v) => format!("{:?}f", f32::from_bits(v).clamp(f32::MIN, f32::MAX)),
+            Constant::Bool(v) => format!("{v}"),
         }
     }
 }

@@ -61,6 +61,8 @@ pub(crate) struct PointStep {
     pub(crate) out: View,
     /// Whether rows of `a` are picked as the rows of logits say.
     pub(crate) gather: bool,
+    /// Whether it is for passes alone in which not every row is a row of logits.
+    pub(crate) picks: bool,
 }
 
 /// Norm of each head.
@@ -250,6 +252,11 @@ impl Plan {
 }
 
 impl Work {
+    /// Whether it is left out where every row is a row of logits.
+    pub(crate) fn picks(&self) -> bool {
+        matches!(self, Work::Point(PointStep { picks: true, .. }))
+    }
+
     /// Whether its kernel can store `x`, its result, as integers as well.
     pub(crate) fn may_store(&self, x: &View) -> bool {
         let whole = x.cols == x.stride && x.cols.is_multiple_of(32);

@@ -14,6 +14,7 @@ use crate::best::Finder;
 use crate::clock::Clock;
 use crate::kernels::Builder;
 use crate::kv::Caches;
+use crate::landing::Order;
 use crate::launch::Launch;
 use crate::matmul::Integers;
 use crate::memory::Buffers;
@@ -109,8 +110,8 @@ pub(crate) struct Program {
     labels: Vec<String>,
     timing: Timing,
     clock: Option<Clock>,
-    /// The next pass of decoding, if it has these sizes and its results go to that place.
-    ready: Option<((Sizes, usize), wgpu::CommandBuffer)>,
+    /// The next passes of decoding, if they are these.
+    ready: Option<(Order, wgpu::CommandBuffer)>,
     /// Bytes of what mixtures compute on their way.
     pub(crate) room_bytes: usize,
 }
@@ -135,8 +136,10 @@ impl Program {
         let mut shared = Shared::default();
         for (at, step) in plan.steps.iter().enumerate().rev() {
             let before = at.checked_sub(1).map(|at| &plan.steps[at].work);
-            let runs = runs(&builder, step, before, next, &mut shared, room)?;
+            let runs = runs(&builder, step, before, next.clone(), &mut shared, room)?;
             next = match (&step.work, runs.first()) {
+                // What stands before it takes its place where it is left out.
+                (work, _) if work.picks() => next,
                 (Work::Product(product), Some(Run::Product(multiply))) => {
                     multiply.integers().map(|integers| (product.x, integers))
                 }
@@ -166,65 +169,76 @@ impl Program {
         self.clock.is_some()
     }
 
-    /// Submits a pass of these sizes, with what `finish` puts behind it, which may depend on the sizes
-    /// and the place of the results alone.
+    /// Submits passes, with what `finish` puts behind them, which may depend on the order alone.
     ///
     /// # Errors
     /// If a kernel cannot be compiled, or with a clock the device is lost.
     pub(crate) fn submit(
         &mut self,
-        sizes: &Sizes,
-        place: usize,
+        order: &Order,
         finish: impl FnOnce(&mut wgpu::CommandEncoder),
     ) -> Result<wgpu::SubmissionIndex, GpuError> {
         if self.is_timed() {
-            return self.submit_timed(sizes, finish);
+            return self.submit_timed(&order.sizes, finish);
         }
         let gpu = Arc::clone(&self.gpu);
-        if let Some((_, commands)) = self.ready.take_if(|(ready, _)| *ready == (*sizes, place)) {
+        if let Some((_, commands)) = self.ready.take_if(|(ready, _)| ready == order) {
             return Ok(gpu.queue().submit([commands]));
+        }
+        if order.passes > 1 {
+            return Ok(gpu.queue().submit([self.commands(order, finish)?]));
         }
         let ahead = AHEAD.min(self.steps.len());
         let mut encoder = gpu.device().create_command_encoder(&Default::default());
-        self.encode(&mut encoder, 0..ahead, sizes)?;
+        self.encode(&mut encoder, 0..ahead, &order.sizes, 1)?;
         gpu.queue().submit([encoder.finish()]);
         let mut encoder = gpu.device().create_command_encoder(&Default::default());
-        self.encode(&mut encoder, ahead..self.steps.len(), sizes)?;
+        self.encode(&mut encoder, ahead..self.steps.len(), &order.sizes, 1)?;
         finish(&mut encoder);
         Ok(gpu.queue().submit([encoder.finish()]))
     }
 
-    /// While the device works on a pass of decoding, encodes the next one, which is likely to have the
+    /// While the device works on a pass of decoding, encodes the next ones, which are likely to have the
     /// same sizes: what differs lies in tables. `finish` is what [`submit`](Program::submit) will get.
     ///
     /// # Errors
     /// If a kernel cannot be compiled.
     pub(crate) fn prepare(
         &mut self,
-        sizes: &Sizes,
-        place: usize,
+        order: &Order,
         finish: impl FnOnce(&mut wgpu::CommandEncoder),
     ) -> Result<(), GpuError> {
-        if self.is_timed() || sizes.tiles > 0 {
-            return Ok(());
+        if !self.is_timed() && order.sizes.tiles == 0 {
+            self.ready = Some((*order, self.commands(order, finish)?));
         }
-        let mut encoder = self.gpu.device().create_command_encoder(&Default::default());
-        self.encode(&mut encoder, 0..self.steps.len(), sizes)?;
-        finish(&mut encoder);
-        self.ready = Some(((*sizes, place), encoder.finish()));
         Ok(())
     }
 
+    /// The commands of passes.
+    fn commands(
+        &mut self,
+        order: &Order,
+        finish: impl FnOnce(&mut wgpu::CommandEncoder),
+    ) -> Result<wgpu::CommandBuffer, GpuError> {
+        let mut encoder = self.gpu.device().create_command_encoder(&Default::default());
+        self.encode(&mut encoder, 0..self.steps.len(), &order.sizes, order.passes)?;
+        finish(&mut encoder);
+        Ok(encoder.finish())
+    }
+
+    /// Encodes steps of so many passes.
     fn encode(
         &mut self,
         encoder: &mut wgpu::CommandEncoder,
         steps: std::ops::Range<usize>,
         sizes: &Sizes,
+        passes: usize,
     ) -> Result<(), GpuError> {
         let mut pass = encoder.begin_compute_pass(&Default::default());
-        for (runs, _) in &mut self.steps[steps] {
-            for run in runs {
-                run.encode(&mut pass, sizes)?;
+        for turn in 0..passes as u32 {
+            let sizes = Sizes { turn, ..*sizes };
+            for run in self.steps[steps.clone()].iter_mut().flat_map(|(runs, _)| runs) {
+                run.encode(&mut pass, &sizes)?;
             }
         }
         Ok(())
@@ -240,7 +254,7 @@ impl Program {
         let mut encoder = gpu.device().create_command_encoder(&Default::default());
         clock.note(&mut encoder, 0);
         for at in 0..self.steps.len() {
-            self.encode(&mut encoder, at..at + 1, sizes)?;
+            self.encode(&mut encoder, at..at + 1, sizes, 1)?;
             clock.note(&mut encoder, at + 1);
         }
         clock.resolve(&mut encoder);

@@ -8,7 +8,7 @@ use crate::plan::Height;
 /// Tokens of a page of the KV cache.
 pub(crate) const PAGE: usize = 64;
 /// Words before the tables.
-const HEADER: usize = 12;
+pub(crate) const HEADER: usize = 12;
 /// From this many new tokens on a sequence's queries are taken in tiles.
 const TILED: usize = 8;
 /// Parts that a past is cut into at most.
@@ -122,6 +122,10 @@ pub(crate) struct Sizes {
     pub(crate) single: bool,
     /// Whether the best tokens of rows are found.
     pub(crate) best: bool,
+    /// Whether that is the best one alone.
+    pub(crate) one: bool,
+    /// Which of the passes it is that are submitted together.
+    pub(crate) turn: u32,
 }
 
 impl Sizes {
@@ -161,8 +165,7 @@ pub(crate) struct Tables {
 
 impl Tables {
     /// Takes over pieces of a batch whose tokens the pager has already appended; of its rows so many
-    /// best tokens are wanted, if not all logits. Or takes over what comes `later` tokens behind the
-    /// batch, in the same pages.
+    /// best tokens are wanted, if not all logits.
     pub(crate) fn set(
         &mut self,
         batch: &Batch,
@@ -170,7 +173,6 @@ impl Tables {
         pager: &Pager,
         room: &Room,
         best: Option<usize>,
-        later: usize,
     ) {
         for table in [
             &mut self.tokens,
@@ -188,25 +190,23 @@ impl Tables {
         self.origins.clear();
         let mut longest = 0;
         for (index, piece) in pieces.iter().enumerate() {
-            let held = pager.len(batch.spans[piece.span].seq) + later;
-            longest = longest.max(self.piece(batch, index as u32, piece, pager, held, room.tile));
+            longest = longest.max(self.piece(batch, index as u32, piece, pager, room.tile));
         }
         self.join(longest, room, best);
     }
 
-    /// Adds a piece of a sequence that holds so many tokens; gives the number of pages that its lone tokens look at.
+    /// Adds a piece of a sequence; gives the number of pages that its lone tokens look at.
     fn piece(
         &mut self,
         batch: &Batch,
         index: u32,
         piece: &Piece,
         pager: &Pager,
-        held: usize,
         tile: usize,
     ) -> usize {
         let Piece { span, start, tokens } = *piece;
         let data = &batch.spans[span];
-        let position = held - data.tokens.len() + start;
+        let position = pager.len(data.seq) - data.tokens.len() + start;
         let end = position + tokens;
         let row = self.tokens.len();
         let all = data.tokens.len();
@@ -249,6 +249,8 @@ impl Tables {
             tiles: (self.tiles.len() / 2) as u32,
             single: self.spans.len() == 4 * self.tokens.len(),
             best: best.is_some(),
+            one: best == Some(1),
+            turn: 0,
         };
         // Where lists of pages begin.
         let pages = HEADER

@@ -5,7 +5,7 @@ use baton_graph::{Limits, Pager, SeqId, Span};
 use super::*;
 use crate::Gpu;
 use crate::plan::View;
-use crate::step::{PAGE, Room, Tables, passes};
+use crate::step::{HEADER, PAGE, Room, Tables, passes};
 use crate::testing::{Random, gpu};
 
 /// Rows of logits as a plan's result, with what finds their best tokens.
@@ -16,7 +16,7 @@ struct Setting {
     plan: Plan,
     buffers: Buffers,
     finder: Finder,
-    launches: [Launch; 2],
+    launches: [Launch; 3],
 }
 
 impl Setting {
@@ -52,7 +52,7 @@ impl Setting {
         pager.append_batch(&batch).unwrap();
         let mut tables = Tables::default();
         let pieces = passes(&batch, &pager, &self.room, true);
-        tables.set(&batch, &pieces[0], &pager, &self.room, wanted(&batch), 0);
+        tables.set(&batch, &pieces[0], &pager, &self.room, wanted(&batch));
         self.buffers.write(&self.gpu, &tables);
         let result = self.buffers.of(&self.plan.result);
         self.gpu.queue().write_buffer(result, 0, bytemuck::cast_slice(logits));
@@ -63,7 +63,23 @@ impl Setting {
         self.gpu.submit("the best tokens", encode).unwrap();
         let words: Vec<u32> = self.gpu.read(&self.finder.found, 0..rows * FOUND).unwrap();
         let tokens = self.gpu.read(&self.buffers.tokens, 0..rows).unwrap();
-        (read(&words, std::iter::repeat_n(k, rows)), tokens)
+        self.went_on(&tables);
+        (read(&words, std::iter::repeat_n(k, rows)).collect(), tokens)
+    }
+
+    /// The tables are those of what comes next.
+    fn went_on(&self, before: &Tables) {
+        let words: Vec<u32> = self.gpu.read(&self.buffers.tables, 0..before.words.len()).unwrap();
+        let positions: Vec<u32> =
+            self.gpu.read(&self.buffers.positions, 0..before.positions.len()).unwrap();
+        let next = |words: &[u32]| words.iter().map(|word| word + 1).collect::<Vec<u32>>();
+        assert_eq!(positions, next(&before.positions));
+        let mut expected = before.words.clone();
+        for row in expected[HEADER..].chunks_exact_mut(4).take(before.positions.len()) {
+            let further = next(&row[..3]);
+            row[..3].copy_from_slice(&further);
+        }
+        assert_eq!(words, expected, "position, place and end");
     }
 }
 

@@ -52,7 +52,7 @@ impl GpuExecutor {
         self.pager.append_batch(batch)?;
         let mut tables = Tables::default();
         let passes = passes(batch, &self.pager, &self.room, !self.plan.whole_texts);
-        tables.set(batch, &passes[0], &self.pager, &self.room, best, 0);
+        tables.set(batch, &passes[0], &self.pager, &self.room, best);
         self.free(SEQ);
         Ok(tables.sizes)
     }

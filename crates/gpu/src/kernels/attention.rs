@@ -32,6 +32,7 @@ pub(super) const ATTENTION_COOP: Source = Source {
     ],
     reads: 4,
     writes: 1,
+    goes_on: false,
     enables: &["f16", "wgpu_cooperative_matrix"],
 };
 
@@ -147,10 +148,9 @@ impl Builder<'_> {
                 step.window.unwrap_or(0).min(1 << 30),
                 shares,
             ]);
-            params.extend([step.scale.to_bits(), step.softcap.unwrap_or(0.0).to_bits()]);
+            params.extend([Constant::from(step.scale), step.softcap.unwrap_or(0.0).into()]);
             params.extend(words([key.stride, key.offset, value.stride, value.offset]));
             params.extend(floats);
-            params.push(0);
             params
         };
         let number = |name, n: usize| (name, Constant::from(n as u32));

@@ -71,7 +71,11 @@ fn attention_through_cooperative_matrices_is_valid() {
             ("CAPPED", true.into()),
             ("SINKS", true.into()),
         ];
-        let source = ATTENTION_COOP.text(&constants).into();
+        let mut params = vec![Constant::Uint(1); 17];
+        for float in [8, 9, 14, 15, 16] {
+            params[float] = 1.0.into();
+        }
+        let source = ATTENTION_COOP.text(&constants, &params).into();
         let enables = ATTENTION_COOP.enables;
         let shader = Shader { source, enables, constants: &constants, ..Shader::default() };
         let text = shader.text();

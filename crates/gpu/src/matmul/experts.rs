@@ -6,9 +6,10 @@ use std::sync::Arc;
 use super::FEW;
 use super::activations::{Activations, Reading, View, bind};
 use super::fold::{self, Fold};
-use super::kernels::{self, Cooperative, Finish, Tokens, Variant};
+use super::kernels;
 use super::matrix::Matrix;
 use super::product::{cooperative, is_even, parameters, reading, vector};
+use super::variant::{Cooperative, Finish, Runs, TOKENS, Tokens, Variant};
 use crate::{Access, Gpu, GpuError, Kernel, Use};
 
 /// Choices of experts on the device: which, with what share, and sorted for many tokens.
@@ -99,7 +100,7 @@ pub(super) struct ExpertProduct {
     y_stride: usize,
     /// The gate behind it, for few tokens.
     fold: Option<Fold>,
-    runs: HashMap<(usize, Variant), (Arc<Kernel>, wgpu::BindGroup)>,
+    runs: Runs,
 }
 
 impl ExpertProduct {
@@ -185,7 +186,7 @@ impl ExpertProduct {
             };
             let (x, x_stride) = self.x.read(reading(segment, variant));
             let mut p = parameters(segment);
-            p[2] = if tokens <= FEW { 1 } else { choices as u32 };
+            p[TOKENS] = if tokens <= FEW { 1 } else { choices as u32 };
             (p[3], p[4], p[5]) = (x_stride as u32, self.y_at as u32, self.y_stride as u32);
             (p[11], p[14]) = (self.matrix.inputs() as u32, self.share as u32);
             p[15] = self.choices.tiles_at as u32;
@@ -193,9 +194,9 @@ impl ExpertProduct {
             if let Some(fold) = fold {
                 fold.set(&mut p);
             }
-            let key = (at, variant);
+            let key = (at, variant, variant.fixed(&p));
             if !self.runs.contains_key(&key) {
-                let kernel = kernels::kernel(&self.gpu, segment.planes.form, variant)?;
+                let kernel = kernels::kernel(&self.gpu, segment.planes.form, variant, &p)?;
                 let own = [View::whole(&segment.buffer), x.clone(), self.y.clone()];
                 let buffers = fold.into_iter().flat_map(Fold::buffers).chain([list]);
                 let views: Vec<View> = own.into_iter().chain(buffers.map(View::whole)).collect();
@@ -203,7 +204,7 @@ impl ExpertProduct {
                 self.runs.insert(key, (kernel, group));
             }
             let (kernel, group) = &self.runs[&key];
-            kernel.dispatch(pass, group, bytemuck::cast_slice(&p), grid);
+            kernel.dispatch(pass, group, variant.immediates(&p), grid);
         }
         Ok(())
     }

@@ -9,8 +9,8 @@
 
 use super::activations::{Activations, Integers};
 use super::form::CHUNK;
-use super::kernels::{Finish, Vector};
 use super::matrix::Matrix;
+use super::variant::{Finish, Parameters, Vector};
 use crate::{Gpu, GpuError};
 
 /// What a product does besides.
@@ -79,7 +79,7 @@ impl Fold {
     }
 
     /// Sets the parameters that the kernel takes besides those of any product.
-    pub(super) fn set(&self, p: &mut [u32; super::kernels::PARAMETERS]) {
+    pub(super) fn set(&self, p: &mut Parameters) {
         p[18] = self.integers.words;
         if let Work::Gate(_, constants) = self.work {
             p[19..21].copy_from_slice(&constants);
@@ -114,16 +114,20 @@ pub(super) fn vector(
     let largest = subgroups.map_or(8, |(_, most)| most);
     // Outputs of a workgroup: a gate's are half of them.
     let outputs = if matches!(finish, Finish::Gate(_)) { 64 } else { 32 };
-    // So many that what a lane has under way is about the same for small and for large codes.
+    // Lanes beyond one for each two chunks are idle.
+    let useful = (matrix.inputs().div_ceil(2 * CHUNK) as u32).next_power_of_two();
     let small = matrix.segments.iter().all(|segment| segment.planes.form.is_small());
+    // Of few outputs for each group of lanes as many as keep what a lane has under way about the same for small
+    // and for large codes; of a chunk's 32 as many as leave lanes for the largest workgroup, which should
+    // each have two turns with large codes.
+    let lanes = if small { 1024 } else { 2048 };
     let rows = match columns {
-        1 if small || outputs == 64 => 4,
+        1 if outputs == 64 && small => 4,
+        1 if outputs == 32 && outputs / 4 * useful >= lanes => 4,
         8 if matrix.outputs() >= 8192 => 4,
         _ => 2,
     };
     let groups = outputs / rows;
-    // Lanes beyond one for each two chunks are idle.
-    let useful = (matrix.inputs().div_ceil(2 * CHUNK) as u32).next_power_of_two();
     // All workgroups should run at once, with some 100,000 lanes. A renderer in software wants few.
     let blocks = matrix.outputs() as u32 / outputs * layers;
     let fill = if gpu.is_software() { 1 } else { (1 << 17) / blocks.max(1) };

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::form::Form;
 use super::text::unroll;
+use super::variant::{Finish, PARAMETERS, Parameters, Tokens, Variant, Vector, constant};
 use crate::{Access, Constant, Gpu, GpuError, Kernel, Shader};
 
 macro_rules! shader {
@@ -12,145 +13,29 @@ macro_rules! shader {
     };
 }
 
-/// Words of the parameters in `shaders/matmul_matrix.wgsl`.
-pub(super) const PARAMETERS: usize = 21;
-
-/// What a kernel makes of the activations' tokens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Tokens {
-    /// All are multiplied with the one matrix.
-    All,
-    /// Each row of results is of one chosen expert; of many tokens, sorted by expert.
-    Chosen,
+/// The kernel of a variant for weights of a form, with these parameters.
+pub(super) fn kernel(
+    gpu: &Gpu,
+    form: Form,
+    variant: Variant,
+    p: &Parameters,
+) -> Result<Arc<Kernel>, GpuError> {
+    let given = match variant.fixed(p) {
+        Some(fixed) => format!("var<immediate> tokens: u32;\n{}", constant("p", &fixed)),
+        None => "var<immediate> p: Params;\n".to_owned(),
+    };
+    with_shader(form, variant, &given, gpu.features().subgroups, |shader| gpu.kernel(shader))
 }
 
-/// How a product is computed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Variant {
-    /// Few tokens; whether two chunks of each row, or with floats four activations, can be read at
-    /// once.
-    Vector(Vector, Tokens, Finish, bool),
-    /// Many tokens, single precision.
-    Tiled(Tokens),
-    /// Many tokens, cooperative matrices.
-    Cooperative(Cooperative, Tokens),
-    /// Rows by their numbers.
-    Lookup,
-}
-
-/// What becomes of the sums of few tokens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Finish {
-    /// They are stored.
-    Store,
-    /// They are stored, and again as the integers that a product behind an RMS norm reads.
-    Norm,
-    /// Halves of gate and up are joined, by a gate of `shaders/activate.wgsl`, and stored as the integers
-    /// that the next product reads.
-    Gate(u32),
-}
-
-/// How the work of few tokens is divided.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Vector {
-    /// Lanes that share a group of outputs: a power of two.
-    pub threads: u32,
-    /// Outputs of a group.
-    pub rows: u32,
-    /// Tokens: 1, 2, 4 or 8.
-    pub columns: u32,
-    /// Lanes of a workgroup, a multiple of `threads`.
-    pub size: u32,
-    /// How many groups of outputs a group of lanes takes one after another.
-    pub turns: u32,
-}
-
-impl Vector {
-    /// Outputs of a workgroup.
-    pub(super) fn outputs(&self) -> u32 {
-        self.size / self.threads * self.rows * self.turns
-    }
-
-    /// Bytes of workgroup memory, where subgroups have that many lanes at least or there are none.
-    pub(super) fn workgroup_bytes(&self, subgroup: Option<u32>, finish: Finish) -> u32 {
-        let values = self.rows * self.columns;
-        let sums = match subgroup {
-            Some(least) => self.size / least * (self.turns * values + self.columns),
-            None => self.size * values + self.turns * self.size / self.threads * values,
-        };
-        let finishing = match finish {
-            Finish::Store => 0,
-            Finish::Gate(_) => 2 * self.size + 32 * self.columns,
-            Finish::Norm => 3 * self.size + 32 * self.columns,
-        };
-        4 * (sums + finishing)
-    }
-}
-
-/// How the work is divided among cooperative matrices.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Cooperative {
-    /// The edge of a matrix: 16 or 8.
-    pub edge: u32,
-    /// Subgroups along outputs.
-    pub sub_rows: u32,
-    /// Subgroups along tokens.
-    pub sub_tokens: u32,
-    /// Matrices of a subgroup along outputs.
-    pub rows: u32,
-    /// Matrices of a subgroup along tokens.
-    pub columns: u32,
-    /// Whether workgroup memory is written as vectors.
-    pub vectors: bool,
-}
-
-impl Cooperative {
-    /// Outputs and tokens of a workgroup's tile.
-    pub fn tile(&self) -> (u32, u32) {
-        (self.edge * self.sub_rows * self.rows, self.edge * self.sub_tokens * self.columns)
-    }
-
-    /// Bytes of workgroup memory.
-    fn workgroup_bytes(&self) -> u32 {
-        let (rows, tokens) = self.tile();
-        (rows + tokens) * 40 * 2 + self.sub_rows * self.sub_tokens * self.edge * self.edge * 4
-    }
-
-    /// Whether the lanes of a workgroup, of subgroups of that size, bring a tile in whole turns.
-    fn divides(&self, subgroup: u32) -> bool {
-        let (rows, tokens) = self.tile();
-        let size = self.sub_rows * self.sub_tokens * subgroup;
-        (rows * 2).is_multiple_of(size) && (tokens * 4).is_multiple_of(size)
-    }
-
-    /// Whether the device can divide work so.
-    pub(super) fn fits(&self, gpu: &Gpu) -> bool {
-        let (features, limits) = (gpu.features(), gpu.limits());
-        let Some((subgroup, _)) = features.subgroups else { return false };
-        let counts = [self.sub_rows, self.sub_tokens, self.rows, self.columns];
-        features.cooperative == Some(self.edge)
-            && counts.iter().all(|count| (1..=64).contains(count))
-            && self.divides(subgroup)
-            && self.sub_rows * self.sub_tokens * subgroup
-                <= limits
-                    .max_compute_invocations_per_workgroup
-                    .min(limits.max_compute_workgroup_size_x)
-            && self.workgroup_bytes() <= limits.max_compute_workgroup_storage_size
-    }
-}
-
-/// The kernel of a variant for weights of a form.
-pub(super) fn kernel(gpu: &Gpu, form: Form, variant: Variant) -> Result<Arc<Kernel>, GpuError> {
-    with_shader(form, variant, gpu.features().subgroups, |shader| gpu.kernel(shader))
-}
-
+/// Calls `then` with the shader of a variant; `given` declares its parameters.
 fn with_shader<R>(
     form: Form,
     variant: Variant,
+    given: &str,
     subgroups: Option<(u32, u32)>,
     then: impl FnOnce(&Shader<'_>) -> R,
 ) -> R {
-    let mut sources = vec![shader!("matmul_params"), shader!("matmul_matrix")];
+    let mut sources = vec![shader!("matmul_params"), given, shader!("matmul_matrix")];
     let mut constants = Vec::new();
     let mut bindings = vec![Access::Read, Access::Read, Access::Write];
     if let Variant::Vector(_, _, finish @ (Finish::Norm | Finish::Gate(_)), _) = variant {
@@ -240,7 +125,7 @@ fn with_shader<R>(
         enables: if is_cooperative { &["f16", "wgpu_cooperative_matrix"] } else { &[] },
         constants: &constants,
         bindings: &bindings,
-        immediates: (PARAMETERS * size_of::<u32>()) as u32,
+        immediates: variant.immediates(&[0; PARAMETERS]).len() as u32,
         // Rows of weights, tokens and places of tiles are cut to what there is before they are used or
         // are whole blocks of it,
         // chunks are counted up to their number, and results beyond the edges are not stored.
@@ -344,6 +229,7 @@ fn decoding(form: Form) -> &'static str {
 mod tests {
     use super::*;
     use crate::matmul::form::{Codes, Scales};
+    use crate::matmul::variant::Cooperative;
 
     /// No renderer in software has cooperative matrices, so that these kernels are only read.
     #[test]
@@ -356,10 +242,9 @@ mod tests {
                 let shape =
                     Cooperative { edge, sub_rows: 2, sub_tokens: 2, rows, columns, vectors };
                 assert!(shape.divides(32));
-                let text =
-                    with_shader(form, Variant::Cooperative(shape, tokens), Some((32, 32)), |s| {
-                        s.text()
-                    });
+                let variant = Variant::Cooperative(shape, tokens);
+                let given = "var<immediate> p: Params;\n";
+                let text = with_shader(form, variant, given, Some((32, 32)), |s| s.text());
                 let module = wgsl::parse_str(&text)
                     .unwrap_or_else(|error| panic!("{}", error.emit_to_string(&text)));
                 valid::Validator::new(valid::ValidationFlags::all(), valid::Capabilities::all())

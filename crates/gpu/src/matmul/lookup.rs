@@ -3,16 +3,17 @@
 use std::sync::Arc;
 
 use super::activations::{View, bind};
-use super::kernels::{self, PARAMETERS, Variant};
+use super::kernels;
 use super::matrix::Matrix;
 use super::product::parameters;
+use super::variant::Variant;
 use crate::{Gpu, GpuError, Kernel};
 
 /// `y = factor * W[id]` for each of some numbers on the device.
 #[derive(Debug)]
 pub struct Rows {
     /// Of each part of the matrix.
-    parts: Vec<(Arc<Kernel>, wgpu::BindGroup, [u32; PARAMETERS])>,
+    parts: Vec<(Arc<Kernel>, wgpu::BindGroup)>,
     chunks: usize,
 }
 
@@ -33,12 +34,11 @@ impl Rows {
         let mut parts = Vec::new();
         let mut chunks = 0;
         for segment in &matrix.segments {
-            let kernel = kernels::kernel(gpu, segment.planes.form, Variant::Lookup)?;
-            let weights = View::whole(&segment.buffer);
-            let group = bind(gpu, &kernel, &[&weights, ids, y])?;
             let mut p = parameters(segment);
             (p[3], p[5], p[11]) = (factor.to_bits(), y_stride as u32, matrix.inputs() as u32);
-            parts.push((kernel, group, p));
+            let kernel = kernels::kernel(gpu, segment.planes.form, Variant::Lookup, &p)?;
+            let weights = View::whole(&segment.buffer);
+            parts.push((Arc::clone(&kernel), bind(gpu, &kernel, &[&weights, ids, y])?));
             chunks = segment.planes.chunks;
         }
         Ok(Rows { parts, chunks })
@@ -47,8 +47,8 @@ impl Rows {
     /// Encodes the look-up of the first `count` numbers.
     pub fn encode(&self, pass: &mut wgpu::ComputePass<'_>, count: usize) {
         let grid = [(2 * self.chunks).div_ceil(64) as u32, count as u32, 1];
-        for (kernel, group, p) in &self.parts {
-            kernel.dispatch(pass, group, bytemuck::cast_slice(p), grid);
+        for (kernel, group) in &self.parts {
+            kernel.dispatch(pass, group, bytemuck::bytes_of(&(count as u32)), grid);
         }
     }
 }

@@ -6,11 +6,14 @@ use std::sync::Arc;
 
 use super::activations::{Activations, Reading, View, bind};
 use super::fold::{self, Fold};
-use super::kernels::{self, Cooperative, Finish, PARAMETERS, Tokens, Variant, Vector};
+use super::kernels;
 use super::matrix::{Matrix, Segment};
 use super::together::{Around, Together};
+use super::variant::{
+    Cooperative, Finish, PARAMETERS, Parameters, Runs, TOKENS, Tokens, Variant, Vector,
+};
 use super::{FEW, grid};
-use crate::{Gpu, GpuError, Kernel};
+use crate::{Gpu, GpuError};
 
 /// How products are computed where that is not left to the size and the device: for measuring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -36,7 +39,7 @@ pub struct Product {
     y_stride: usize,
     tuning: Tuning,
     fold: Option<Fold>,
-    runs: HashMap<(usize, Variant), (Arc<Kernel>, wgpu::BindGroup)>,
+    runs: Runs,
     /// Of matrices of several forms, by the number of tokens, whether results are added, and what
     /// [`Folded::norm`] is, as bits.
     together: HashMap<(u32, bool, Option<u32>), Together>,
@@ -165,14 +168,14 @@ impl Product {
             let (y, y_stride) = (&self.y, self.y_stride);
             let around = Around { x: &self.x, y, y_stride, add, norm: folded.norm };
             let mut p = around.parameters(segment, reading);
-            p[2] = tokens as u32;
+            p[TOKENS] = tokens as u32;
             if let Some(fold) = fold {
                 fold.set(&mut p);
             }
-            let key = (at, variant);
+            let key = (at, variant, variant.fixed(&p));
             if !self.runs.contains_key(&key) {
                 let form = segment.planes.form;
-                let kernel = kernels::kernel(&self.gpu, form, variant)?;
+                let kernel = kernels::kernel(&self.gpu, form, variant, &p)?;
                 let buffers = fold.into_iter().flat_map(Fold::buffers).map(View::whole);
                 let own = [View::whole(&segment.buffer), x.clone(), self.y.clone()];
                 let views: Vec<View> = own.into_iter().chain(buffers).collect();
@@ -180,7 +183,7 @@ impl Product {
                 self.runs.insert(key, (kernel, group));
             }
             let (kernel, group) = &self.runs[&key];
-            kernel.dispatch(pass, group, bytemuck::cast_slice(&p), grid);
+            kernel.dispatch(pass, group, variant.immediates(&p), grid);
         }
         Ok(())
     }
@@ -283,7 +286,7 @@ pub(super) fn is_even(segment: &Segment, x: &Activations) -> bool {
 }
 
 /// The parameters that depend on the matrix alone.
-pub(super) fn parameters(segment: &Segment) -> [u32; PARAMETERS] {
+pub(super) fn parameters(segment: &Segment) -> Parameters {
     let planes = &segment.planes;
     let mut p = [0; PARAMETERS];
     (p[0], p[1]) = (segment.outputs as u32, planes.chunks as u32);
@@ -297,6 +300,9 @@ pub(super) fn parameters(segment: &Segment) -> [u32; PARAMETERS] {
     (p[12], p[13]) = (segment.experts.start as u32, segment.experts.len() as u32);
     p
 }
+
+/// So many workgroups should be there at least, before they are made larger.
+const WORKGROUPS: u32 = 256;
 
 /// How few tokens' work on a segment is divided, of which `rows` outputs are wanted.
 pub(super) fn vector(
@@ -320,10 +326,18 @@ pub(super) fn vector(
         8 if rows >= 8192 => 4,
         _ => 2,
     };
-    let fill = each * (1 << 17) / rows.max(1) as u32;
+    let outputs = rows.max(1) as u32;
+    let fill = each * (1 << 17) / outputs;
     let threads = if gpu.is_software() { 1 } else { few.max(fill.next_power_of_two()) };
     let threads = threads.min(turns.next_power_of_two()).min(256);
     let (threads, rows) = wanted.unwrap_or((threads, each));
     let threads = threads.max(largest);
-    Vector { threads, rows, columns, size: threads.max(128), turns: 1 }
+    // Few large workgroups begin sooner than many small ones, as long as every processor has some.
+    let limits = gpu.limits();
+    let most =
+        limits.max_compute_invocations_per_workgroup.min(limits.max_compute_workgroup_size_x);
+    let is_good = |size: &u32| *size <= most && outputs / rows * threads >= WORKGROUPS * size;
+    let large = [512, 256].into_iter().filter(|_| gpu.features().subgroups.is_some());
+    let size = large.into_iter().find(is_good).unwrap_or(128).max(threads);
+    Vector { threads, rows, columns, size, turns: 1 }
 }

@@ -2,18 +2,19 @@
 //! of 6, in one launch where tokens are few: each launch that waits for the one before costs some
 //! microseconds.
 //!
-//! The code of each product has its number behind every name, and what is a parameter elsewhere is a
-//! constant, since there would be too many parameters.
+//! The code of each product has its number behind every name, and parameters are
+//! constants.
 
 use std::fmt::Write;
 use std::sync::Arc;
 
 use super::activations::{Activations, Reading, View, bind};
 use super::form::Form;
-use super::kernels::{self, Finish, PARAMETERS, Vector};
+use super::kernels;
 use super::matrix::{Matrix, Segment};
 use super::product::{is_even, parameters, vector};
 use super::text::{numbered, unroll};
+use super::variant::{Finish, Parameters, Vector, constant};
 use crate::{Access, Gpu, GpuError, Kernel, Shader};
 
 macro_rules! shader {
@@ -21,9 +22,6 @@ macro_rules! shader {
         include_str!(concat!("../shaders/", $name, ".wgsl"))
     };
 }
-
-/// Where the parameters are that are floats: see `shaders/matmul_params.wgsl`.
-const FLOATS: [usize; 3] = [17, 19, 20];
 
 /// Products of all segments of a matrix with up to a number of tokens.
 #[derive(Debug)]
@@ -46,7 +44,7 @@ pub(super) struct Around<'a> {
 impl Around<'_> {
     /// The parameters of a product with a segment, but for the number of tokens, that reads its activations in
     /// a form.
-    pub(super) fn parameters(&self, segment: &Segment, reading: Reading) -> [u32; PARAMETERS] {
+    pub(super) fn parameters(&self, segment: &Segment, reading: Reading) -> Parameters {
         let (_, x_stride) = self.x.read(reading);
         let mut p = parameters(segment);
         (p[3], p[5]) = (x_stride as u32, self.y_stride as u32);
@@ -63,7 +61,7 @@ struct Part<'a> {
     segment: &'a Segment,
     vector: Vector,
     even: bool,
-    parameters: [u32; PARAMETERS],
+    parameters: Parameters,
     workgroups: u32,
 }
 
@@ -159,17 +157,12 @@ impl Part<'_> {
         sources.extend(kernels::of_few(form, Finish::Store, true));
         let text = unroll(&sources.join("\n"), &constants);
         let own = constants.iter().filter(|(name, _)| !["SIZE", "COLUMNS"].contains(name));
-        let names: Vec<&str> = own.clone().map(|(name, _)| *name).collect();
+        let names: Vec<&str> = own.clone().map(|(name, _)| *name).chain(["p"]).collect();
         let mut text = numbered(&text, &names, number);
         for (name, value) in own {
             text.push_str(&value.declaration(&format!("{name}_{number}")));
         }
-        let words = self.parameters.iter().enumerate().map(|(i, &word)| match i {
-            i if FLOATS.contains(&i) => format!("{:?}f", f32::from_bits(word)),
-            _ => format!("{word}u"),
-        });
-        let words = words.collect::<Vec<_>>().join(", ");
-        text + &format!("const p_{number} = Params({words});\n")
+        text + &constant(&format!("p_{number}"), &self.parameters)
     }
 }
 

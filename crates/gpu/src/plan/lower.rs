@@ -121,7 +121,11 @@ impl Lower<'_> {
     fn point(&mut self, node: &Node, f: Function, a: View, b: Option<View>) -> View {
         let out = self.fresh(node);
         let height = self.height(node.output);
-        self.push(node, height, Work::Point(PointStep { f, a, b, out, gather: false }));
+        self.push(
+            node,
+            height,
+            Work::Point(PointStep { f, a, b, out, gather: false, picks: false }),
+        );
         out
     }
 
@@ -176,7 +180,7 @@ impl Lower<'_> {
                 self.gated(node, gate(*kind).expect("just asked"))?
             }
             Op::Moe(moe) if gate(moe.activation).is_some() => self.moe(node, moe)?,
-            Op::SelectRows => self.select(node, x)?,
+            Op::SelectRows => self.select(at, node, x)?,
             Op::Pool(how) => {
                 let (x, out) = (self.view(x)?, self.fresh(node));
                 self.push(node, height, Work::Pool { how: *how, x, out });
@@ -217,12 +221,21 @@ impl Lower<'_> {
         Ok(self.point(node, f, a, Some(b)))
     }
 
-    fn select(&mut self, node: &Node, x: ValueId) -> Result<View, ExecError> {
+    /// Rows of logits. Where nobody reads the others later, they are put back to where they were picked, so that
+    /// there is nothing to do if they are all rows.
+    fn select(&mut self, at: usize, node: &Node, x: ValueId) -> Result<View, ExecError> {
         let a = self.view(x)?;
-        let out = self.root(a.cols);
-        let step = PointStep { f: scale(1.0), a, b: None, out, gather: true };
-        self.push(node, Height::Wanted, Work::Point(step));
-        Ok(out)
+        let picked = self.root(a.cols);
+        let picks = a.cols == a.stride && self.may_overwrite(at, x);
+        let copy = |a, out, gather| {
+            Work::Point(PointStep { f: scale(1.0), a, b: None, out, gather, picks })
+        };
+        self.push(node, Height::Wanted, copy(a, picked, true));
+        if !picks {
+            return Ok(picked);
+        }
+        self.push(node, Height::Wanted, copy(picked, a, false));
+        Ok(a)
     }
 
     /// A value whose rows lie one after the other, as products want them.
@@ -232,7 +245,7 @@ impl Lower<'_> {
             return Ok(a);
         }
         let out = self.root(a.cols);
-        let step = PointStep { f: scale(1.0), a, b: None, out, gather: false };
+        let step = PointStep { f: scale(1.0), a, b: None, out, gather: false, picks: false };
         self.push(node, self.height(x), Work::Point(step));
         Ok(out)
     }
@@ -325,7 +338,7 @@ impl Lower<'_> {
         let node = self.graph.nodes().iter().rev().find(|node| node.output == output);
         let node = node.ok_or_else(|| unsupported("a graph without operations", "add some"))?;
         self.plan.result = match self.height(output) {
-            Height::Tokens => self.select(node, output)?,
+            Height::Tokens => self.select(usize::MAX, node, output)?,
             Height::Wanted => self.dense(node, output)?,
         };
         Ok(self.plan)

@@ -16,8 +16,9 @@ fn a_layer_takes_few_steps() {
     assert_eq!(count(|work| matches!(work, Work::Heads(_))), 3);
     assert_eq!(count(|work| matches!(work, Work::Norm(_))), 2 * 3 + 1);
     assert_eq!(count(|work| matches!(work, Work::Product(_))), 4 * 3 + 1);
-    // Gates; rows of logits are picked of the residual and of the last attention.
-    assert_eq!(count(|work| matches!(work, Work::Point(_))), 3 + 2);
+    // Gates; rows of logits are picked of the residual and of the last attention, and put back.
+    assert_eq!(count(|work| matches!(work, Work::Point(_))), 3 + 2 * 2);
+    assert_eq!(count(Work::picks), 2 * 2);
 }
 
 #[test]

@@ -16,14 +16,17 @@ pub(super) fn connect(
     plan: &Plan,
     steps: &mut [(Vec<Run>, usize)],
 ) -> Result<(), GpuError> {
-    for (at, pair) in plan.steps.windows(2).enumerate() {
-        let before = &pair[0].work;
-        match (&mut steps[at + 1].0[..], &pair[1].work) {
-            ([Run::Product(multiply)], Work::Product(next)) => {
-                multiply.stored = before.may_store(&next.x);
-            }
-            ([Run::Mix(mix)], Work::Moe(next)) => mix.stored = before.may_store(&next.x),
+    let mut before: Option<&Work> = None;
+    for ((runs, _), step) in steps.iter_mut().zip(&plan.steps) {
+        let is_stored = |x| before.is_some_and(|before| before.may_store(x));
+        match (&mut runs[..], &step.work) {
+            ([Run::Product(multiply)], Work::Product(step)) => multiply.stored = is_stored(&step.x),
+            ([Run::Mix(mix)], Work::Moe(step)) => mix.stored = is_stored(&step.x),
             _ => {}
+        }
+        // What puts rows back stores the same as what made them.
+        if !step.work.picks() {
+            before = Some(&step.work);
         }
     }
     for at in 1..plan.steps.len().saturating_sub(1) {

@@ -24,11 +24,10 @@ struct Params {
     q_eps: f32,
     k_eps: f32,
     magnitude: f32,
-    // Words of a row of integers, or 0.
-    integers: u32,
 }
 
-var<immediate> params: Params;
+// Words of a row of integers, or 0.
+var<immediate> integer_words: u32;
 @group(0) @binding(1) var<storage, read> queries: array<f32>;
 
 // Less than any score, and no infinity: differences with it are numbers.

@@ -77,10 +77,10 @@ fn main(
         }
 //end
     }
-    if params.integers != 0u {
+    if integer_words != 0u {
         let chunk = (id.x * HEAD_DIM + feature) / 32u;
         let chunks = params.heads * HEAD_DIM / 32u;
         let valid = feature < HEAD_DIM;
-        store_integers(sum, valid, row * params.integers, chunks, chunk, thread);
+        store_integers(sum, valid, row * integer_words, chunks, chunk, thread);
     }
 }

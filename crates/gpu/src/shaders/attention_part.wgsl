@@ -267,9 +267,9 @@ fn finish(
         }
 //end
     }
-    if params.integers != 0u {
+    if integer_words != 0u {
         let chunk = (head * HEAD_DIM + 4u * quad) / 32u;
         let chunks = params.heads * HEAD_DIM / 32u;
-        store_integers(all, valid, share.row * params.integers, chunks, chunk, thread);
+        store_integers(all, valid, share.row * integer_words, chunks, chunk, thread);
     }
 }

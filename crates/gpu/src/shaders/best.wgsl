@@ -10,7 +10,8 @@ struct Params {
     readable: u32,
 }
 
-var<immediate> params: Params;
+// The first row of what is found in this pass.
+var<immediate> first_row: u32;
 @group(0) @binding(1) var<storage, read> logits: array<u32>;
 
 // Tokens of a chunk, and chunks of a group.

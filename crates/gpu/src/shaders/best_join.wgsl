@@ -1,4 +1,5 @@
-// Takes the best tokens out of a row's groups, one after the other. Grid: 1, rows.
+// Takes the best tokens out of a row's groups, one after the other, and makes the tables those of a pass that goes
+// on with the best one of each row, if all rows are of single tokens. Grid: 1, rows.
 
 @group(0) @binding(2) var<storage, read_write> leaders: array<vec2<u32>>;
 // Of each row the number of tokens, the sum of exponentials by the best logit, and the tokens with the
@@ -6,6 +7,7 @@
 @group(0) @binding(3) var<storage, read_write> found: array<u32>;
 // The best token of each row, as what comes next.
 @group(0) @binding(4) var<storage, read_write> tokens: array<u32>;
+@group(0) @binding(5) var<storage, read_write> positions: array<u32>;
 
 // Thread `i` looks after groups `i`, `i + SIZE` and so on, and after these chunks of every group, so that
 // nobody reads what another has written.
@@ -14,7 +16,7 @@ var<workgroup> chosen: array<u32, MOST>;
 
 fn run(id: vec3<u32>, thread: u32) {
     let row = id.y;
-    let to = row * FOUND;
+    let to = (first_row + row) * FOUND;
     var top = NOTHING;
     for (var g = thread; g < GROUPS; g += SIZE) {
         groups[g] = leaders[group_at(row, g)];
@@ -31,6 +33,20 @@ fn run(id: vec3<u32>, thread: u32) {
     if thread == 0u {
         found[to + 1u] = bitcast<u32>(sum);
         tokens[row] = select(0u, min(top.y, params.readable - 1u), top.x != 0u);
+        positions[row] += 1u;
+        // Position, place, and end of its span: in a page places follow each other as positions do.
+//each I 3
+        step[HEADER + 4u * row + I] += 1u;
+//end
+    }
+    // Where the best token is enough, the rest is left out: nobody waits for its instructions.
+    if ONE {
+        if thread == 0u {
+            found[to] = u32(top.x != 0u);
+            found[to + 2u] = top.y;
+            found[to + 3u] = logits[row * params.vocab + min(top.y, params.vocab - 1u)];
+        }
+        return;
     }
     let count = best_wanted();
     var there = 0u;

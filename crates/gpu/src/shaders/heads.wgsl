@@ -30,7 +30,6 @@ struct Params {
     magnitude: f32,
 }
 
-var<immediate> params: Params;
 @group(0) @binding(1) var<storage, read> queries: array<f32>;
 @group(0) @binding(2) var<storage, read> keys: array<f32>;
 @group(0) @binding(3) var<storage, read> values: array<f32>;

@@ -15,11 +15,14 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
         return;
     }
     let factor = bitcast<f32>(p.x_stride);
-    var weights = decode(fetch(row, c, half), half);
-    for (var i = 0u; i < 16u; i++) {
-        let at = c * 32u + half * 16u + i;
-        if (at < p.inputs) {
-            y[id.y * p.y_stride + at] = weights[i / 4u][i % 4u] * factor;
-        }
+    let weights = decode(fetch(row, c, half), half);
+    let at = c * 32u + half * 16u;
+    //each I 4
+    let four_I = weights[I] * factor;
+    //each J 4
+    if (at + 4u * I + J < p.inputs) {
+        y[id.y * p.y_stride + at + 4u * I + J] = four_I[J];
     }
+    //end
+    //end
 }

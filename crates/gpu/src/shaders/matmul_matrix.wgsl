@@ -1,6 +1,4 @@
-// A matrix of weights.
-
-var<immediate> p: Params;
+// A matrix of weights. Its parameters are `p`: immediates, or constants where tokens are few.
 
 @group(0) @binding(0) var<storage, read> w: array<vec4<u32>>;
 

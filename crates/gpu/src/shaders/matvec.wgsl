@@ -19,7 +19,14 @@ fn products(group: u32, lane: u32, at: Place) -> array<f32, VALUES> {
     //each T COLUMNS
     let token_T = (at.x + min(T, at.tokens - 1u)) * p.x_stride;
     //end
-    for (var n = lane; n < pairs; n += LANES) {
+    // Little work is done in one go: all of it is under way at once.
+    let turns = (pairs + LANES - 1u) / LANES;
+    let straight = turns * VALUES <= 4u;
+    var n = lane;
+    for (var turn = 0u; !straight || turn < turns; turn++) {
+        if ((!straight || pairs % LANES != 0u) && n >= pairs) {
+            break;
+        }
         let c = 2u * n;
         //each R ROWS
         let a_low_R = codes(row_R, c, 0u);
@@ -41,6 +48,7 @@ fn products(group: u32, lane: u32, at: Place) -> array<f32, VALUES> {
         sum_R_T += select(0.0, b_R_T, EVEN || c + 1u < p.chunks);
         //end
         //end
+        n += LANES;
     }
     var sums: array<f32, VALUES>;
     //each R ROWS

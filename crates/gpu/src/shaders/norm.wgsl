@@ -19,11 +19,10 @@ struct Params {
     out_stride: u32,
     out_offset: u32,
     eps: f32,
-    // Words of a row of integers, or 0.
-    integers: u32,
 }
 
-var<immediate> params: Params;
+// Words of a row of integers, or 0.
+var<immediate> integer_words: u32;
 @group(0) @binding(1) var<storage, read> x: array<f32>;
 // Gain, then bias.
 @group(0) @binding(2) var<storage, read> weight: array<f32>;
@@ -105,8 +104,8 @@ fn main(
         out[to + i] = v_R[J];
     }
 //end
-    if params.integers != 0u {
-        let words = row * params.integers;
+    if integer_words != 0u {
+        let words = row * integer_words;
         store_integers(v_R, first_R < n, words, n / 32u, first_R / 32u, thread);
     }
 //end

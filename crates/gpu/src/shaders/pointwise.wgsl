@@ -15,11 +15,10 @@ struct Params {
     // Constants of the function.
     x: f32,
     y: f32,
-    // Words of a row of integers, or 0.
-    integers: u32,
 }
 
-var<immediate> params: Params;
+// Words of a row of integers, or 0.
+var<immediate> integer_words: u32;
 @group(0) @binding(1) var<storage, read> a: array<f32>;
 @group(0) @binding(2) var<storage, read> b: array<f32>;
 @group(0) @binding(3) var<storage, read_write> out: array<f32>;
@@ -71,9 +70,9 @@ fn main(
         out[to + J] = four[J];
     }
 //end
-    if params.integers != 0u {
+    if integer_words != 0u {
         let chunk = first / 32u;
         let chunks = params.cols / 32u;
-        store_integers(four, first < params.cols, row * params.integers, chunks, chunk, thread);
+        store_integers(four, first < params.cols, row * integer_words, chunks, chunk, thread);
     }
 }

@@ -10,7 +10,6 @@ struct Params {
     out_offset: u32,
 }
 
-var<immediate> params: Params;
 @group(0) @binding(1) var<storage, read> x: array<f32>;
 @group(0) @binding(2) var<storage, read_write> out: array<f32>;
 

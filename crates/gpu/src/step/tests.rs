@@ -46,7 +46,7 @@ fn batches_are_cut_into_passes_that_fit_and_lose_nothing() {
                 assert_eq!(piece.start, seen[piece.span], "pieces come in order");
                 seen[piece.span] += piece.tokens;
             }
-            tables.set(&batch, &pieces, &pager, &room, None, 0);
+            tables.set(&batch, &pieces, &pager, &room, None);
             let Sizes { tokens, wanted, lone, parts, .. } = tables.sizes;
             assert!(tokens as usize <= room.rows && wanted as usize <= room.wanted);
             assert!(tables.words.len() <= room.words());
@@ -79,9 +79,16 @@ fn tables_say_where_tokens_are() {
     let room = Room { rows: 100, wanted: 100, pages: 20, tile: 32 };
     let mut tables = Tables::default();
     let pieces = &passes(&batch, &pager, &room, true)[0];
-    tables.set(&batch, pieces, &pager, &room, Some(9), 0);
-    let sizes =
-        Sizes { tokens: 72, wanted: 1, lone: 2, parts: 1, tiles: 3, single: false, best: true };
+    tables.set(&batch, pieces, &pager, &room, Some(9));
+    let sizes = Sizes {
+        tokens: 72,
+        wanted: 1,
+        lone: 2,
+        parts: 1,
+        tiles: 3,
+        best: true,
+        ..Sizes::default()
+    };
     assert_eq!(tables.sizes, sizes);
     let at = |table: usize| tables.words[table] as usize;
     assert_eq!(tables.words[at(2)], 1, "the row of logits is the second token");
@@ -98,22 +105,4 @@ fn tables_say_where_tokens_are() {
     assert_eq!(tables.words[at(6)..][..2], [0, 1], "lone rows");
     assert_eq!(tables.words[at(7)..][..6], [1, 0, 1, 32, 1, 64], "tiles");
     assert_eq!(tables.words[10..12], [1, 9], "some rows are in tiles; best tokens");
-}
-
-#[test]
-fn what_comes_later_stands_behind_what_is_held() {
-    let batch = Batch { spans: vec![span(3, 1, Rows::Best(1)), span(5, 1, Rows::Best(1))] };
-    let pager = appended(&batch, &[100, 7]);
-    let room = Room { rows: 100, wanted: 100, pages: 20, tile: 32 };
-    let pieces = &passes(&batch, &pager, &room, true)[0];
-    let [mut now, mut later] = [Tables::default(), Tables::default()];
-    now.set(&batch, pieces, &pager, &room, Some(1), 0);
-    later.set(&batch, pieces, &pager, &room, Some(1), 1);
-    assert_eq!((&now.positions[..], &later.positions[..]), (&[100, 7][..], &[101, 8][..]));
-    for row in 0..2 {
-        let [now, later] = [&now, &later].map(|tables| &tables.words[HEADER + 4 * row..][..4]);
-        let expected = [now[0] + 1, now[1] + 1, now[2] + 1, now[3]];
-        assert_eq!(later, expected, "position, place, end and pages");
-    }
-    assert_eq!(now.sizes, later.sizes);
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use baton_weights::{DType, Tensor};
 
 use super::super::fold::vector;
-use super::super::kernels::Finish;
+use super::super::variant::Finish;
 use super::super::*;
 use super::quantized;
 use crate::testing::{Random, exact, gpu};
