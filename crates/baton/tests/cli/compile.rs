@@ -310,7 +310,7 @@ fn what_cannot_be_installed_is_told_before_anything_is_done() {
     let home = Home::new();
     let model = home.model();
     let install = |args: &[&str]| home.run(&[&["compile"], args, &["--install"]].concat());
-    install(&[&model]).failed(1, "no folder to install");
+    install(&[&model]).failed(1, "nothing to install");
     install(&["none.mlpackage"]).failed(1, "Manifest.json");
     install(&[&model, "--context", "64"]).failed(2, "--context needs a folder to write");
     install(&[&model, "--passes", "pow_to_mul"]).failed(2, "--passes needs a folder to write");
