@@ -14,7 +14,7 @@ use crate::interrupt::Unfinished;
 /// What folders are called in which something is being made.
 const UNFINISHED: &str = ".baton-compile-";
 /// A folder without a file that is younger than that may not have its lock yet.
-const YOUNG: Duration = Duration::from_secs(60);
+const YOUNG: Duration = Duration::from_secs(2);
 
 /// Writes the folder `output`: all of it lies beside its place until it is whole. What earlier programs have
 /// left there that were ended meanwhile is removed.
@@ -143,6 +143,7 @@ mod tests {
     #[cfg(unix)]
     #[test]
     fn what_ended_programs_have_left_is_removed_and_what_others_work_on_stays() {
+        let begun = SystemTime::now();
         let parent = tempfile::tempdir().unwrap();
         let at = |name: &str| parent.path().join(name);
         for name in [".baton-compile-left", ".baton-compile-held", "other"] {
@@ -152,7 +153,7 @@ mod tests {
         fs::create_dir(at(".baton-compile-new")).unwrap();
         std::os::unix::fs::symlink(at("other"), at(".baton-compile-link")).unwrap();
         let held = lock(&at(".baton-compile-held")).unwrap();
-        sweep(parent.path(), SystemTime::now());
+        sweep(parent.path(), begun);
         assert!(!at(".baton-compile-left").exists());
         assert!(at(".baton-compile-new").exists(), "it may have just begun");
         sweep(parent.path(), SystemTime::now() + 2 * YOUNG);
