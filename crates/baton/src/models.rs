@@ -48,6 +48,9 @@ pub fn meaning(store: &Store, text: &str) -> anyhow::Result<Meaning> {
         let exists = !text.is_empty() && Path::new(text).exists();
         return if exists { Ok(Meaning::Model(Reference::Path(text.into()))) } else { prompt };
     }
+    if let Some(path) = strange(text) {
+        return Ok(Meaning::Model(path));
+    }
     let is_address = ["hf:", "https://", "http://"].iter().any(|form| text.starts_with(form));
     match store.resolve(text) {
         // `.NET?` and `~5` begin like paths.
@@ -69,6 +72,12 @@ pub fn meaning(store: &Store, text: &str) -> anyhow::Result<Meaning> {
     }
 }
 
+/// What is there at a path that no other name may look like, since it has control characters.
+fn strange(text: &str) -> Option<Reference> {
+    let is_there = text.contains(char::is_control) && Path::new(text).exists();
+    is_there.then(|| Reference::Path(text.into()))
+}
+
 /// How a file or a folder here is named, if there is one of a name that is no model's.
 fn beside(name: &str) -> Option<String> {
     Path::new(name).exists().then(|| format!("./{name}"))
@@ -79,7 +88,10 @@ fn beside(name: &str) -> Option<String> {
 /// # Errors
 /// If it names none.
 pub fn resolve(store: &Store, text: &str) -> anyhow::Result<Reference> {
-    store.resolve(text).map_err(explain)
+    match strange(text) {
+        Some(path) => Ok(path),
+        None => store.resolve(text).map_err(explain),
+    }
 }
 
 /// The files of the model of that name, or of the default one.
@@ -188,6 +200,11 @@ mod tests {
         }
         assert!(meaning(&store, "https://example.com/page").is_err());
         assert!(meaning(&store, "hf:nonsense").is_err());
+        let strange = dir.path().join("x\u{1b}[2J");
+        let strange = strange.to_str().unwrap();
+        assert!(!is_model(strange));
+        std::fs::create_dir(strange).unwrap();
+        assert!(is_model(strange) && resolve(&store, strange).is_ok());
         let Meaning::Prompt(near) = meaning(&store, "smolm2").unwrap() else { panic!() };
         assert!(near.contains(&"smollm2".to_owned()), "{near:?}");
     }

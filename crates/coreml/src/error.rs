@@ -33,7 +33,7 @@ pub enum Error {
     #[error(transparent)]
     Weights(#[from] baton_weights::Error),
     /// The bytes contradict the format: the package is cut off, damaged or hostile.
-    #[error("the package is damaged: {problem}")]
+    #[error("the package is damaged: {problem}; get it anew, or compile the model again")]
     Malformed {
         /// What is wrong, and where.
         problem: String,
@@ -121,6 +121,17 @@ impl Error {
                 Err(_) => Error::Io { path, source },
             },
             other => other,
+        }
+    }
+
+    /// A context that is longer than packages have room for.
+    pub fn beyond_packages(context: usize, room: usize) -> Error {
+        Error::Unsupported {
+            what: format!("a context of {context} tokens by these packages"),
+            instead: format!(
+                "they have room for {room}: use a shorter one (-c), or compile the model again with a larger \
+                 --context"
+            ),
         }
     }
 

@@ -20,7 +20,7 @@ use serde_json::{Map, Value, json};
 
 use crate::executor::PackageExecutor;
 use crate::files::{self, Hashes};
-use crate::foreign::Foreign;
+use crate::foreign::{Foreign, REMEDY, check_described};
 use crate::interpret::{Interpreter, Precision};
 use crate::package::{Package, inside};
 use crate::runtime::{Device, Source};
@@ -69,28 +69,29 @@ impl Folder {
     pub fn open(path: &Path) -> Result<Folder> {
         let file = path.join(FOLDER_FILE);
         let problem = |problem: String| Error::Folder { path: file.clone(), problem };
-        if !file.is_file() {
+        if !file.exists() {
+            check_described(path)?;
             let text = "is not there; `baton compile` writes such a folder";
             return Err(problem(text.to_owned()));
         }
         let (opened, len) = files::open(&file)?;
         if len > MAX_DESCRIPTION {
-            return Err(problem(format!("has more than {MAX_DESCRIPTION} bytes")));
+            return Err(problem(format!("has more than {MAX_DESCRIPTION} bytes; {REMEDY}")));
         }
         let mut bytes = Vec::new();
         opened.take(len).read_to_end(&mut bytes).map_err(Error::io(&file))?;
-        let value: Value = serde_json::from_slice(&bytes).map_err(|e| problem(e.to_string()))?;
-        Folder::parse(path, &value).map_err(problem)
+        let value: Value =
+            serde_json::from_slice(&bytes).map_err(|e| problem(format!("{e}; {REMEDY}")))?;
+        Folder::parse(path, &value).map_err(|text| problem(format!("{text}; {REMEDY}")))
     }
 
     fn parse(path: &Path, value: &Value) -> std::result::Result<Folder, String> {
         match value["format"].as_u64() {
             Some(FOLDER_FORMAT) => {}
             Some(older) if older < FOLDER_FORMAT => {
-                let text = "was written by an older version; compile the model again";
-                return Err(text.to_owned());
+                return Err("was written by an older version".to_owned());
             }
-            _ => return Err("is of no format that is known; compile the model again".to_owned()),
+            _ => return Err("is of no format that is known".to_owned()),
         }
         let context = value["context"].as_u64().and_then(|n| usize::try_from(n).ok());
         let (mut packages, mut seen) = (Vec::new(), BTreeSet::new());
@@ -211,15 +212,20 @@ impl Folder {
         self.check_listed()?;
         let other = |path: &Path| Error::Folder {
             path: path.to_owned(),
-            problem:
-                "is not the file that was compiled: its length or its hash is another; compile the \
-                      model again"
-                    .to_owned(),
+            problem: format!(
+                "is not the file that was compiled: its length or its hash is another; {REMEDY}"
+            ),
         };
         // Lengths are compared first: no file is read that is longer than it should be.
         let opened = self.files.iter().map(|(name, (bytes, hash))| {
             let path = self.path.join(name);
-            match files::open(&path)?.1 == *bytes {
+            let opened = match path.symlink_metadata() {
+                Ok(_) => files::open(&path)?,
+                Err(_) => {
+                    return Err(Error::Folder { path, problem: format!("is missing; {REMEDY}") });
+                }
+            };
+            match opened.1 == *bytes {
                 true => Ok((path, *bytes, hash)),
                 false => Err(other(&path)),
             }
@@ -238,7 +244,7 @@ impl Folder {
     fn check_listed(&self) -> Result<()> {
         for name in &self.packages {
             if !self.files.keys().any(|file| file.starts_with(name)) {
-                let problem = format!("none of its files is listed in {FOLDER_FILE}");
+                let problem = format!("none of its files is listed in {FOLDER_FILE}; {REMEDY}");
                 return Err(Error::Folder { path: self.path.join(name), problem });
             }
         }
@@ -260,7 +266,7 @@ impl Folder {
             graph.nodes().iter().filter(|node| matches!(node.op, Op::Attention(_))).count();
         if self.packages.len() > layers.max(1) + MOST_HEADS {
             let n = self.packages.len();
-            let problem = format!("lists {n} packages for a model of {layers} layers");
+            let problem = format!("lists {n} packages for a model of {layers} layers; {REMEDY}");
             return Err(Error::Folder { path: self.path.join(FOLDER_FILE), problem });
         }
         if hex(graph.fingerprint()) == self.fingerprint {
@@ -271,6 +277,8 @@ impl Folder {
             // The fingerprint of a model whose rotation depends on the context does, too.
             problem += &format!(", or of this one for a context of {} tokens alone", self.context);
         }
+        problem +=
+            "; name the folder that this model was compiled into, or compile the model again";
         Err(Error::Folder { path: self.path.clone(), problem })
     }
 }

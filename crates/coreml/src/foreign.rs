@@ -5,6 +5,10 @@
 //! meta       `meta.yaml`, what Anemll's programs are told of a folder
 //! names      which files a folder's packages are
 //! signature  functions and their tensors, of packages and of what Core ML has compiled
+//! origin     what a package tells of its place among others
+//! lost       folders that have lost what they are known by
+//! order      whether chunks are all there, in their order, and of one model
+//! install    packages made ready for a machine
 //! anemll     packages of Anemll's layout as a program
 //! llm_cli    packages of coreml-llm-cli's layout as a program
 //! ```
@@ -13,9 +17,13 @@
 //! functions and features are those of [`layout::names`](crate::layout::names).
 
 mod anemll;
+mod install;
 mod llm_cli;
+mod lost;
 mod meta;
 mod names;
+mod order;
+mod origin;
 mod signature;
 mod yaml;
 
@@ -28,7 +36,10 @@ use baton_cpu::Pool;
 use baton_graph::{Graph, Limits, StateSpec};
 use sha2::{Digest, Sha256};
 
+pub use self::lost::check_described;
 use self::names::Found;
+use self::order::Order;
+pub(crate) use self::order::REMEDY;
 use self::signature::Signature;
 use crate::executor::{PackageExecutor, Program};
 use crate::files::Hashes;
@@ -36,7 +47,7 @@ use crate::folder::{FOLDER_FILE, Folder};
 use crate::interpret::{Interpreter, Precision};
 use crate::package::Package;
 use crate::runtime::{Device, Interpreted, Runtime, Source};
-use crate::{Error, Result, files};
+use crate::{Error, Result, files, memory};
 
 /// Most elements of a tensor that a caller of packages makes: 2^30, as many as the cache of a model of 8
 /// billion parameters has for 8192 tokens.
@@ -112,11 +123,18 @@ impl Foreign {
             Found::Anemll(meta, _) => {
                 let plan = anemll::Plan::of(&folder, &meta, &signatures)?;
                 anemll::fix(&plan, &mut sources)?;
+                let (chunks, layers) = (1..signatures.len() - 1, plan.sizes().cache[0]);
+                let (folder, packages) = (&*folder, &*signatures);
+                Order { folder, packages, chunks, layers, each: None }.check()?;
                 let name = meta.name.unwrap_or_else(own_name);
                 (Plan::Anemll(plan), name, meta.licence, meta.architecture)
             }
             Found::LlmCli(prefix, _) => {
                 let plan = llm_cli::Plan::of(&signatures)?;
+                let (chunks, layers) = (1..signatures.len() - 2, plan.sizes().cache[0]);
+                let (folder, packages) = (&*folder, &*signatures);
+                let each = Some(plan.layers_of_chunks());
+                Order { folder, packages, chunks, layers, each }.check()?;
                 (Plan::LlmCli(plan), prefix, None, None)
             }
         };
@@ -181,6 +199,16 @@ impl Foreign {
         self.sources.iter().map(sized).collect()
     }
 
+    /// Bytes of what the packages keep and are given of the cache of each sequence, beside the cache itself, and of the
+    /// other arrays that they are called with: in half precision on a `device`, in single in the interpreter.
+    pub(crate) fn held_bytes(&self, limits: &Limits, device: bool) -> u64 {
+        let (sequences, each) = (memory::sequences(limits), memory::each(device));
+        match &self.plan {
+            Plan::Anemll(plan) => plan.held_bytes(sequences, each),
+            Plan::LlmCli(plan) => plan.held_bytes(sequences, each),
+        }
+    }
+
     /// Identifies the packages: a hash of their files' names and lengths, and of some of their bytes.
     pub fn fingerprint(&self) -> [u8; 32] {
         self.fingerprint
@@ -200,6 +228,8 @@ impl Foreign {
         device: Option<&Device>,
     ) -> Result<PackageExecutor> {
         self.check_graph(graph, &limits)?;
+        let (name, needed) = (self.folder.display(), self.held_bytes(&limits, device.is_some()));
+        memory::check(format_args!("the cache of {name}"), needed, memory::available())?;
         let hashes = match &self.described {
             Some(described) => described.check_files()?,
             None => Hashes::new(),
@@ -252,13 +282,7 @@ impl Foreign {
         }
         let sizes = self.sizes();
         if limits.context > sizes.context {
-            return Err(Error::Unsupported {
-                what: format!("a context of {} tokens by these packages", limits.context),
-                instead: format!(
-                    "they have room for {}: use a shorter one (-c), or compile the model with a larger --context",
-                    sizes.context
-                ),
-            });
+            return Err(Error::beyond_packages(limits.context, sizes.context));
         }
         let fits = |[layers, heads, width]: [usize; 3]| {
             layers == sizes.cache[0] && heads <= sizes.cache[1] && width <= sizes.cache[2]

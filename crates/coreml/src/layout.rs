@@ -20,9 +20,10 @@ mod llm_cli;
 pub mod names;
 mod prefix;
 
+use std::collections::BTreeSet;
 use std::io::{Seek, Write};
 
-use baton_graph::Graph;
+use baton_graph::{Graph, Op, WeightId, hex};
 use baton_weights::Weights;
 
 pub use self::anemll::Anemll;
@@ -30,7 +31,7 @@ pub use self::llm_cli::LlmCli;
 pub use self::prefix::Prefix;
 use crate::blob::BlobWriter;
 use crate::lower::{Chunks, Lowering, MilLowering, Part};
-use crate::{Error, Model, Result};
+use crate::{Error, Model, Result, memory};
 
 /// How the packages of a model are laid out.
 #[derive(Clone, Debug, PartialEq)]
@@ -98,6 +99,30 @@ impl Layout {
         }
     }
 
+    /// Bytes that the weights of all packages take at least, with so many bits for each one of products.
+    pub fn least_bytes(&self, graph: &Graph, bits: f32) -> u64 {
+        let distinct = |ids: Vec<WeightId>| -> u64 {
+            let ids: BTreeSet<usize> = ids.into_iter().map(WeightId::index).collect();
+            let elements = |id: usize| memory::bytes(1, &graph.weights()[id].shape);
+            ids.into_iter().map(elements).fold(0, u64::saturating_add)
+        };
+        let nodes = || graph.nodes().iter().map(|node| &node.op);
+        let products = nodes().filter_map(|op| match op {
+            Op::Linear(linear) => Some(linear.parts.iter().map(|part| part.weight)),
+            _ => None,
+        });
+        let products = distinct(products.flatten().collect()) as f64 * f64::from(bits) / 8.0;
+        // In half precision.
+        let tables = match self {
+            Layout::Baton => return products as u64,
+            Layout::Anemll(anemll) => anemll.tables(graph),
+            Layout::LlmCli(llm_cli) => llm_cli.masks(graph),
+        };
+        let embeddings = nodes().filter(|op| matches!(op, Op::Embedding { .. }));
+        let embeddings = distinct(embeddings.flat_map(Op::weights).collect());
+        (products as u64).saturating_add(2 * embeddings.saturating_add(tables))
+    }
+
     /// The functions of one of these packages. Weights go to `blobs`.
     ///
     /// # Errors
@@ -112,15 +137,34 @@ impl Layout {
         at: usize,
         blobs: &mut BlobWriter<W>,
     ) -> Result<Model> {
-        match (self, &pieces[at].content) {
+        let mut model = match (self, &pieces[at].content) {
             (Layout::Baton, Content::Part(part)) => {
-                task.lowering.lower_part(task.graph, task.weights, part, blobs)
+                return task.lowering.lower_part(task.graph, task.weights, part, blobs);
             }
             (Layout::Baton, _) => unreachable!("it has no such pieces"),
-            (Layout::Anemll(anemll), _) => anemll.lower(task, pieces, at, blobs),
-            (Layout::LlmCli(llm_cli), _) => llm_cli.lower(task, pieces, at, blobs),
-        }
+            (Layout::Anemll(anemll), _) => anemll.lower(task, pieces, at, blobs)?,
+            (Layout::LlmCli(llm_cli), _) => llm_cli.lower(task, pieces, at, blobs)?,
+        };
+        model.metadata.user.extend(place(task.graph, pieces, at));
+        Ok(model)
     }
+}
+
+/// What a package says of its place, for folders that have lost their description.
+fn place(graph: &Graph, pieces: &[Piece], at: usize) -> Vec<(String, String)> {
+    // What only picks tokens may be left out.
+    let of = pieces.iter().filter(|piece| piece.content != Content::LogitProcessor).count();
+    let mut notes = vec![(names::place::MODEL.to_owned(), hex(graph.fingerprint()))];
+    if at < of {
+        notes.push((names::place::PART.to_owned(), format!("{} of {of}", at + 1)));
+    }
+    if let Content::Part(part) = &pieces[at].content
+        && part.has_layers()
+    {
+        let layers = format!("{}..{}", part.layers.start, part.layers.end);
+        notes.push((names::place::LAYERS.to_owned(), layers));
+    }
+    notes
 }
 
 /// The parts of a model whose layers are in packages of their own, and whose head is one package, however

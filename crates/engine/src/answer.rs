@@ -66,7 +66,7 @@ impl Answer {
             return Err(Error::EmptyPrompt);
         }
         if tokens.len() >= context {
-            return Err(Error::PromptTooLong { prompt: tokens.len(), counted: true, context });
+            return Err(engine.too_long(tokens.len(), true));
         }
         if penalized {
             tokens.iter().for_each(|&token| sampler.accept(token));

@@ -62,6 +62,8 @@ pub struct ModelTraits {
     pub lanes: Option<Lanes>,
     /// Why these, a line for each reason; empty if nobody had to decide.
     pub units: Vec<String>,
+    /// Most tokens that the packages of a folder have room for, if it runs by such.
+    pub packages_context: Option<usize>,
     /// How long loading took.
     pub load_time: Duration,
     /// What it was expected to need of memory.
@@ -147,8 +149,15 @@ impl Engine {
         }
         match self.tokenizer()?.least_tokens(text) {
             prompt if prompt < context => Ok(()),
-            prompt => Err(Error::PromptTooLong { prompt, counted: false, context }),
+            prompt => Err(self.too_long(prompt, false)),
         }
+    }
+
+    /// The error of a prompt of so many tokens, or of so many at least.
+    pub(crate) fn too_long(&self, prompt: usize, counted: bool) -> Error {
+        let context = self.limits().context;
+        let of_packages = self.traits().packages_context.is_some_and(|room| room <= context);
+        Error::PromptTooLong { prompt, counted, context, of_packages }
     }
 
     /// A constraint that holds one answer to `grammar`: all of it, or what follows the reasoning, as

@@ -74,8 +74,12 @@ pub enum Error {
     /// A prompt longer than the context.
     #[error(
         "the prompt has {}{prompt} tokens, and the context of {context} must hold it and at least \
-         one token of answer; shorten the prompt or load the model with a larger context",
-        if *.counted { "" } else { "at least " }
+         one token of answer; shorten the prompt or {}",
+        if *.counted { "" } else { "at least " },
+        match *.of_packages {
+            true => "compile the model again with a larger --context",
+            false => "load the model with a larger context",
+        }
     )]
     PromptTooLong {
         /// Tokens of the prompt.
@@ -84,6 +88,8 @@ pub enum Error {
         counted: bool,
         /// Tokens of the context.
         context: usize,
+        /// Whether the packages that the model runs by have room for no more.
+        of_packages: bool,
     },
     /// A prompt without a token.
     #[error("the prompt is empty")]

@@ -153,6 +153,7 @@ impl Engine {
         // given back before the weights take theirs.
         let text = ModelText::of(model)?;
         baton_weights::give_back_freed();
+        let packages_context = packages_room(options)?;
         let Compiled { executor, memory, lanes } = compile_model(model, options)?;
         let traits = ModelTraits {
             name: model.name().to_owned(),
@@ -163,6 +164,7 @@ impl Engine {
             speculate: options.speculate,
             lanes: Some(lanes),
             units,
+            packages_context,
             load_time: started.elapsed(),
             memory,
         };
@@ -247,7 +249,7 @@ fn whole_plan(
     limits: &Limits,
     options: &LoadOptions,
 ) -> Result<MemoryPlan> {
-    let plan = memory_plan(graph, weights, limits, options);
+    let plan = memory_plan(graph, weights, limits, options)?;
     let Some(draft) = &options.draft else { return Ok(plan) };
     let draft = open_model(draft)?;
     let draft = plan_memory(&draft, &draft_options(&draft, options, limits.context))?;
@@ -255,16 +257,20 @@ fn whole_plan(
     Ok(MemoryPlan { draft: draft.total(), apart, ..plan })
 }
 
+/// Most tokens that the packages have room for that are to be run.
+fn packages_room(options: &LoadOptions) -> Result<Option<usize>> {
+    let room = options.packages.as_deref().map(packages_context).transpose();
+    Ok(room.map_err(ExecError::from)?)
+}
+
 fn limits(config: &ModelConfig, options: &LoadOptions) -> Result<Limits> {
+    let room = packages_room(options)?.unwrap_or(usize::MAX);
     let context = match options.context {
-        Some(context) => context,
-        None => {
-            let context = default_context(config, options.kv_type, available_memory());
-            match &options.packages {
-                Some(folder) => context.min(packages_context(folder).map_err(ExecError::from)?),
-                None => context,
-            }
+        Some(context) if context > room => {
+            return Err(ExecError::from(baton_coreml::Error::beyond_packages(context, room)).into());
         }
+        Some(context) => context,
+        None => default_context(config, options.kv_type, available_memory()).min(room),
     };
     if config.embedding.is_some() {
         return embedder::limits(config, options, context);
@@ -317,7 +323,7 @@ fn memory_plan(
     weights: &Weights,
     limits: &Limits,
     options: &LoadOptions,
-) -> MemoryPlan {
+) -> Result<MemoryPlan> {
     let bytes = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
     let features = |node: &baton_graph::Node| -> usize {
         let of = |value| graph.ty(value).features();
@@ -338,12 +344,12 @@ fn memory_plan(
     };
     for unit in [Some(options.unit), options.second_unit()].into_iter().flatten() {
         let Holding { copied, kv_per_token, states, apart } =
-            unit.holding(graph, weights, limits, options);
+            unit.holding(graph, weights, limits, options)?;
         let kv = bytes(kv_per_token).saturating_mul(bytes(limits.kv_tokens));
         plan.add(bytes(copied), kv, scratch, apart);
         plan.states = plan.states.saturating_add(states);
     }
-    plan
+    Ok(plan)
 }
 
 fn check_memory(plan: &MemoryPlan) -> Result<()> {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use baton_models::{Model, Source};
 use baton_text::{ChatTemplates, Tokenizer};
-use baton_weights::GgufFile;
+use baton_weights::{GgufFile, read_regular};
 
 use crate::{Error, Result, Sampling};
 
@@ -73,10 +73,12 @@ pub fn template_source(model: &Model) -> Option<String> {
         Source::Checkpoint { folder, .. } => folder,
         _ => return None,
     };
-    if let Ok(source) = std::fs::read_to_string(folder.join("chat_template.jinja")) {
+    let read = |name: &str| read_regular(&folder.join(name)).ok();
+    if let Some(source) = read("chat_template.jinja").and_then(|text| String::from_utf8(text).ok())
+    {
         return Some(source);
     }
-    let config = std::fs::read(folder.join("tokenizer_config.json")).ok()?;
+    let config = read("tokenizer_config.json")?;
     let config: serde_json::Value = serde_json::from_slice(&config).ok()?;
     let template = &config["chat_template"];
     let named = |name: &str| template.as_array()?.iter().find(|entry| entry["name"] == name);
@@ -97,7 +99,7 @@ fn gguf_tokenizer(file: &GgufFile) -> Result<Tokenizer> {
 }
 
 fn generation_config(path: &Path) -> Result<Sampling> {
-    let bytes = match std::fs::read(path) {
+    let bytes = match read_regular(path) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             return Ok(Sampling::default());

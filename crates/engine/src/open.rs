@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use baton_coreml::Foreign;
+use baton_coreml::{Foreign, check_described};
 use baton_graph::ExecError;
 use baton_models::{Model, Packaged, PackagedSizes};
 
@@ -11,12 +11,16 @@ use crate::Result;
 /// Opens a model: as [`Model::open`], or a folder of packages in the layout of another project.
 ///
 /// # Errors
-/// As [`Model::open`], and if a package is missing, damaged, or not what its folder says.
+/// As [`Model::open`], and if a package is missing, damaged, or not what its folder says, or if a folder of packages
+/// has lost what says how they are called.
 pub fn open_model(path: impl AsRef<Path>) -> Result<Model> {
     let path = path.as_ref();
     match Foreign::find(path).map_err(ExecError::from)? {
         Some(foreign) => Ok(Model::of_packages(packaged(&foreign)?)?),
-        None => Ok(Model::open(path)?),
+        None => {
+            check_described(path).map_err(ExecError::from)?;
+            Ok(Model::open(path)?)
+        }
     }
 }
 

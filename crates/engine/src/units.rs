@@ -5,11 +5,11 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
-use baton_coreml::{CoreMl, FolderUnit, states_and_history};
+use baton_coreml::{CoreMl, FolderUnit, held_by_packages, states_and_history};
 use baton_cpu::{Cpu, CpuOptions, Isa, Pool, physical_cores};
 use baton_gpu::{Found, Gpu, GpuError, GpuUnit, Options};
 use baton_graph::reference::Reference;
-use baton_graph::{Executor, Graph, KvType, Limits, Op, Unit};
+use baton_graph::{ExecError, Executor, Graph, KvType, Limits, Op, Unit};
 use baton_weights::Weights;
 
 use crate::core_ml::{device, has_core_ml, platform};
@@ -65,13 +65,16 @@ impl UnitKind {
     }
 
     /// What it will hold of a model whose weights are mapped from files.
+    ///
+    /// # Errors
+    /// If the packages that it would run are not what their folder says.
     pub(crate) fn holding(
         self,
         graph: &Graph,
         weights: &Weights,
         limits: &Limits,
         options: &LoadOptions,
-    ) -> Holding {
+    ) -> Result<Holding> {
         let kv_type = options.kv_type;
         let halves = graph.kv_bytes_per_token(KvType::F16);
         let (copied, kv_per_token) = match self {
@@ -86,13 +89,16 @@ impl UnitKind {
         let states = match self {
             UnitKind::CoreMl => {
                 let on_device = platform().is_ok() && options.compiled.is_some();
-                // What is lowered for the interpreter has no function with states.
-                let has_states = on_device || options.packages.is_some();
-                states_and_history(graph, limits, on_device, has_states)
+                match &options.packages {
+                    Some(folder) => held_by_packages(folder, graph, limits, on_device)
+                        .map_err(ExecError::from)?,
+                    // What is lowered for the interpreter has no function with states.
+                    None => states_and_history(graph, limits, on_device, on_device),
+                }
             }
             _ => 0,
         };
-        Holding { copied, kv_per_token, states, apart }
+        Ok(Holding { copied, kv_per_token, states, apart })
     }
 
     /// The unit, made ready as `options` say.

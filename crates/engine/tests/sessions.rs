@@ -95,7 +95,10 @@ fn a_prompt_that_does_not_fit_is_an_error_with_both_numbers() {
     let mut session = engine.session();
     let error = session.generate(prompt(32, 1), &greedy(1)).unwrap_err();
     assert!(
-        matches!(error, Error::PromptTooLong { prompt: 32, counted: true, context: 32 }),
+        matches!(
+            error,
+            Error::PromptTooLong { prompt: 32, counted: true, context: 32, of_packages: false }
+        ),
         "{error}"
     );
     let text = session.generate(prompt(700, 1), &greedy(1)).unwrap_err().to_string();

@@ -8,7 +8,7 @@
 use std::path::{Component, Path, PathBuf};
 
 use baton_graph::{Graph, Pooling, ValueId};
-use baton_weights::{Checkpoint, Tensor, Weights};
+use baton_weights::{Checkpoint, Tensor, Weights, open_regular};
 use serde_json::Value as Json;
 
 use crate::hyper::{Hyper, Key};
@@ -197,7 +197,7 @@ fn inside(folder: &Path, place: &str, named_by: &Path) -> Result<PathBuf> {
 fn json(path: &Path) -> Result<Option<Json>> {
     use std::io::Read;
     let io = |source| baton_weights::Error::Io { path: path.into(), source };
-    let file = match std::fs::File::open(path) {
+    let file = match open_regular(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         file => file.map_err(io)?,
     };

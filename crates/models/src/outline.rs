@@ -5,11 +5,11 @@
 //! model's graph can then be built as that of the whole model is, and has the same fingerprint.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use baton_graph::{from_hex, hex};
+use baton_weights::open_regular;
 use serde_json::{Value, json};
 
 use crate::source::TensorSummary;
@@ -57,7 +57,7 @@ pub(crate) fn write(model: &Model) -> String {
 /// The layout that a description of packages names, if it is another than our own.
 fn foreign_layout(file: &Path) -> Option<String> {
     let mut text = Vec::new();
-    File::open(file).ok()?.take(MAX_BYTES).read_to_end(&mut text).ok()?;
+    open_regular(file).ok()?.take(MAX_BYTES).read_to_end(&mut text).ok()?;
     let description: Value = serde_json::from_slice(&text).ok()?;
     let layout = description["layout"].as_str().filter(|&layout| layout != OWN_LAYOUT)?;
     // It is a word, or it is not ours to repeat.
@@ -94,11 +94,14 @@ impl Outline {
             };
             return Err(Error::NoModel { path: path.to_owned(), problem });
         }
-        let malformed =
-            |problem: String| baton_weights::Error::Malformed { path: file.clone(), problem };
+        let malformed = |problem: String| {
+            let problem =
+                format!("{problem}; get the whole folder anew, or compile the model again");
+            baton_weights::Error::Malformed { path: file.clone(), problem }
+        };
         let io = |source| baton_weights::Error::Io { path: file.clone(), source };
         let mut bytes = Vec::new();
-        File::open(&file)
+        open_regular(&file)
             .and_then(|f| f.take(MAX_BYTES + 1).read_to_end(&mut bytes))
             .map_err(io)?;
         if bytes.len() as u64 > MAX_BYTES {

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use baton_weights::gguf::{GgufFile, Value};
-use baton_weights::{Checkpoint, DType, Tensor};
+use baton_weights::{Checkpoint, DType, Tensor, open_regular};
 
 use crate::arch::Family;
 use crate::hyper::Hyper;
@@ -271,7 +271,7 @@ impl Source {
                 file.metadata().get("general.license").and_then(Value::as_str).map(str::to_owned)
             }
             Source::Checkpoint { folder, .. } => {
-                let card = std::fs::File::open(folder.join("README.md")).ok()?;
+                let card = open_regular(&folder.join("README.md")).ok()?;
                 let mut bytes = Vec::new();
                 card.take(MAX_FRONT_MATTER).read_to_end(&mut bytes).ok()?;
                 card_licence(&String::from_utf8_lossy(&bytes))
@@ -334,7 +334,7 @@ pub(crate) fn only_gguf(folder: &Path) -> Result<PathBuf> {
 fn is_gguf(path: &Path) -> Result<bool> {
     let io = |source| baton_weights::Error::Io { path: path.into(), source };
     let mut magic = [0; 4];
-    let mut file = std::fs::File::open(path).map_err(io)?;
+    let mut file = open_regular(path).map_err(io)?;
     match file.read_exact(&mut magic) {
         Ok(()) => Ok(&magic == b"GGUF"),
         Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Ok(false),

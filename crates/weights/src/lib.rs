@@ -17,6 +17,7 @@ mod memory;
 #[allow(unsafe_code)]
 mod mmap;
 mod quantize;
+mod regular;
 pub mod safetensors;
 mod set;
 mod tensor;
@@ -29,6 +30,7 @@ pub use gguf::{GgufFile, GgufWriter, Metadata, Value};
 pub use memory::{available_memory, peak_memory, process_memory};
 pub use mmap::Origin;
 pub use quantize::quantize_blocks;
+pub use regular::{open_regular, read_regular};
 pub use safetensors::Checkpoint;
 pub use set::{Weight, Weights};
 pub use tensor::{Affine, Tensor};

@@ -201,7 +201,8 @@ pub fn execute(args: &Args) -> anyhow::Result<()> {
     let start = Instant::now();
     folder::can_be_written(output)?;
     let compiler = Compiler::new(&model, context, layout.clone(), args)?;
-    folder::has_room(output, compiler.least_bytes(args.weights.least_bits()))?;
+    let least = compiler.least_bytes(args.weights.least_bits(), !args.no_embeddings)?;
+    folder::has_room(output, least)?;
     let (packages, measured) = folder::whole_folder(output, |folder| {
         let Calibration { ranges, energies, logits } = {
             let _spinner = Spinner::start("calibrating");

@@ -35,7 +35,7 @@ pub fn execute(args: &Args) -> anyhow::Result<()> {
     let reference = models::resolve(&store, &args.model)?;
     let model = models::get(&store, &reference)?;
     let (size, path) = (format::bytes(model.size), model.path.display());
-    if install::is_folder(&model.path)
+    if install::is_folder(&model.path)?
         && let Some(device) = core_ml(packing::compiled(&store))?
     {
         install::or_note(install::folder(&device, &model.path));

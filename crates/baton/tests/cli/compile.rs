@@ -195,7 +195,7 @@ fn what_cannot_be_written_is_said_before_anything_is_computed() {
     let (model, at) = (home.model(), |name: &str| home.path(name).to_str().unwrap().to_owned());
     home.run(&["compile", &model, "-o", &at("x"), "-c", "1"])
         .failed(2, "--context 1: this model has 2");
-    home.run(&["compile", &model, "-o", &at("no/such/x")]).failed(1, "cannot write beside");
+    home.run(&["compile", &model, "-o", &at("no/such/x")]).failed(1, "no/such is not there");
     #[cfg(unix)]
     {
         std::os::unix::fs::symlink("nowhere", home.path("link")).unwrap();
@@ -310,7 +310,7 @@ fn what_cannot_be_installed_is_told_before_anything_is_done() {
     let home = Home::new();
     let model = home.model();
     let install = |args: &[&str]| home.run(&[&["compile"], args, &["--install"]].concat());
-    install(&[&model]).failed(1, "no folder to install");
+    install(&[&model]).failed(1, "nothing to install");
     install(&["none.mlpackage"]).failed(1, "Manifest.json");
     install(&[&model, "--context", "64"]).failed(2, "--context needs a folder to write");
     install(&[&model, "--passes", "pow_to_mul"]).failed(2, "--passes needs a folder to write");

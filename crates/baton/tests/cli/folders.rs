@@ -39,7 +39,12 @@ fn a_folder_runs_without_the_model_that_it_was_made_of() {
         // Its context is what it was compiled for.
         let said = home.run(&["run", &folder, PROMPT, "--verbose"]);
         assert!(said.stderr.contains("the model is there as packages"), "{said:?}");
-        home.run(&["run", &folder, PROMPT, "-c", "512"]).failed(1, "a context of 512 tokens");
+        let long = home.run(&["run", &folder, PROMPT, "-c", "512"]);
+        assert!(!long.stderr.contains("trained for"), "{long:?}");
+        long.failed(1, "a context of 512 tokens");
+        let words = "word ".repeat(400);
+        let remedy = "compile the model again with a larger --context";
+        home.run(&["run", &folder, &words]).failed(1, remedy);
         home.run(&["run", &folder, PROMPT, "--decode", "cpu"]).failed(1, "--packages");
     }
     let folder = home.path("one").to_str().unwrap().to_owned();
@@ -205,7 +210,15 @@ fn folders_laid_out_for_the_programs_of_others_run_as_well() {
         fs::remove_file(at("baton.json")).unwrap();
         assert_eq!(answer()["text"], ANSWER, "{layout} without baton.json");
         home.run(&relay.concat()).failed(1, "run the folder by itself");
-        home.run(&["run", &folder, PROMPT, "-c", "512"]).failed(1, "room for 256");
+        let long = home.run(&["run", &folder, PROMPT, "-c", "512"]);
+        assert!(!long.stderr.contains("trained for"), "{long:?}");
+        long.failed(1, "room for 256");
+        let words = "word ".repeat(400);
+        let remedy = "compile the model again with a larger --context";
+        home.run(&["run", &folder, &words]).failed(1, remedy);
+        if cfg!(not(target_os = "macos")) {
+            home.run(&["compile", &folder, "--install"]).failed(1, "on a Mac only");
+        }
         home.run(&["run", &folder, PROMPT, "--decode", "cpu"]).failed(1, "--packages");
         home.run(&["compile", &folder, "-o", "x"]).failed(1, "name the model itself");
         let shown = home.run(&["show", &folder]).ok();
@@ -231,5 +244,42 @@ fn folders_laid_out_for_the_programs_of_others_run_as_well() {
         let package = at(&format!("tiny_{told}.mlpackage"));
         fs::rename(&package, package.with_extension("mlmodelc")).unwrap();
         home.run(&["run", &folder, PROMPT]).failed(1, "metadata.json");
+    }
+}
+
+#[test]
+fn folders_that_have_lost_their_description_are_told_from_models() {
+    let home = Home::new();
+    for (name, more, lost, text) in [
+        ("own", &["-c", "256"][..], "baton.json", "its baton.json is missing"),
+        ("anemll", &["-c", "256", "--layout", "anemll"], "meta.yaml", "no meta.yaml"),
+        (
+            "cli",
+            &["-c", "256", "--layout", "coreml-llm-cli"],
+            "cache-processor.mlpackage",
+            "cache-processor",
+        ),
+    ] {
+        let folder = compiled(&home, name, more);
+        let at = |name: &str| Path::new(&folder).join(name);
+        if lost != "baton.json" {
+            fs::remove_file(at("baton.json")).unwrap();
+        }
+        fs::rename(at(lost), home.path("lost")).unwrap();
+        for command in [&["run", &folder, PROMPT][..], &["show", &folder], &["pull", &folder]] {
+            let failed = home.run(command);
+            assert!(failed.stderr.contains("compile the model again"), "{failed:?}");
+            failed.failed(1, text);
+        }
+        let model = home.model();
+        let beside = ["run", &model, PROMPT, "--prefill", "coreml", "--packages", &folder];
+        home.run(&beside).failed(1, text);
+        fs::rename(home.path("lost"), at(lost)).unwrap();
+        // A name that commands terminals is a name.
+        let strange = home.path("a\u{1b}[2J").to_str().unwrap().to_owned();
+        fs::rename(&folder, &strange).unwrap();
+        let answered = json(home.run(&["run", &strange, PROMPT, "--temp", "0", "--json"]));
+        assert_eq!(answered["text"], ANSWER, "{answered}");
+        fs::remove_dir_all(&strange).unwrap();
     }
 }

@@ -66,11 +66,8 @@ impl Own {
         let longest = functions.iter().map(|(_, history)| *history).max();
         let starts = functions.iter().any(|(_, history)| *history == 0);
         if !starts || longest.is_none_or(|longest| longest + 1 < limits.context) {
-            return Err(Error::Unsupported {
-                what: format!("a context of {} tokens by this package", limits.context),
-                instead: "use a shorter one (-c), or compile the model with a larger --context"
-                    .into(),
-            });
+            let room = longest.filter(|_| starts).map_or(0, |longest| longest + 1);
+            return Err(Error::beyond_packages(limits.context, room));
         }
         let host = Host::new(graph, weights, factor)?;
         let layers = chunks.last().map_or(0, |(_, layers)| layers.end);

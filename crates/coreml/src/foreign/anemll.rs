@@ -14,7 +14,7 @@ use crate::interpret::Tensor;
 use crate::layout::names::anemll as names;
 use crate::mil::{DataType, TensorType};
 use crate::runtime::{ArrayId, Call, Place, Runtime, StateId};
-use crate::{Error, Result};
+use crate::{Error, Result, memory};
 
 /// A rest of a prompt that is this long is filled up to a batch; less is taken token by token. A batch is taken to
 /// cost about as much as so many tokens.
@@ -111,10 +111,12 @@ impl Layers {
         let numbers = (position..position + rows).map(|at| at as i32).collect();
         self.runtime.set(positions, Tensor::ints(&[rows], numbers))?;
         self.runtime.set(current, Tensor::ints(&[1], vec![position as i32]))?;
-        let seen = (0..rows).flat_map(|row| {
-            (0..context).map(move |at| if at <= position + row { 0.0 } else { f32::NEG_INFINITY })
-        });
-        self.runtime.set(mask, Tensor::floats(&[1, 1, rows, context], seen.collect()))?;
+        let mut seen = memory::repeated(0.0, rows * context).map_err(Error::malformed)?;
+        for (row, seen) in seen.chunks_exact_mut(context).enumerate() {
+            // A batch may end behind the context.
+            seen[context.min(position + row + 1)..].fill(f32::NEG_INFINITY);
+        }
+        self.runtime.set(mask, Tensor::floats(&[1, 1, rows, context], seen))?;
         let state = self.filled_state(seq, position)?;
         for chunk in 0..chunks {
             let rows = if chunk + 1 == chunks { last_rows } else { rows };

@@ -5,6 +5,8 @@
 //! what is cached of them.
 
 mod plan;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 
@@ -23,7 +25,7 @@ use crate::interpret::Tensor;
 use crate::layout::names::llm_cli as names;
 use crate::mil::{DataType, TensorType};
 use crate::runtime::{ArrayId, Call, Place, Runtime};
-use crate::{Error, Result};
+use crate::{Error, Result, memory};
 
 /// The tokens of a sequence, as far as they are known.
 #[derive(Clone, Debug, Default)]
@@ -204,7 +206,8 @@ impl Windows {
         for (layer, arrays) in held.iter().enumerate() {
             let layers = layer..layer + 1;
             for (which, &array) in arrays.iter().enumerate() {
-                let mut values = vec![f16::ZERO; heads * width * places];
+                let values = memory::repeated(f16::ZERO, heads * width * places);
+                let mut values = values.map_err(Error::malformed)?;
                 for position in cached.clone() {
                     let at = position..position + 1;
                     let rows = pages.rows(seq, which, &layers, at, grid);

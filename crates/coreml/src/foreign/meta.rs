@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use super::order::REMEDY;
 use super::{MOST, MOST_TOKENS, yaml};
 use crate::layout::names::anemll::{META, meta as fields};
 use crate::package::{inside, read};
@@ -54,11 +55,12 @@ impl Meta {
         }
         let problem = |problem: String| Error::Folder { path: path.clone(), problem };
         let text = String::from_utf8(read(&path, MAX_BYTES)?);
-        let text = text.map_err(|_| problem("is no text".to_owned()))?;
+        let damaged = |text: String| problem(format!("{text}; {REMEDY}"));
+        let text = text.map_err(|_| damaged("is no text".to_owned()))?;
         if !text.lines().any(|line| line.trim_end() == "model_info:") {
             return Ok(None);
         }
-        let values = yaml::parse(&text).map_err(problem)?;
+        let values = yaml::parse(&text).map_err(damaged)?;
         let parameters = Fields(&values);
         if let Some((field, instead)) = UNSUPPORTED.iter().find(|(field, _)| parameters.says(field))
         {
@@ -67,9 +69,7 @@ impl Meta {
                 instead: (*instead).to_owned(),
             });
         }
-        Meta::of(&values)
-            .map(Some)
-            .map_err(|text| problem(format!("{text}; convert the model again")))
+        Meta::of(&values).map(Some).map_err(damaged)
     }
 
     fn of(values: &BTreeMap<String, String>) -> std::result::Result<Meta, String> {

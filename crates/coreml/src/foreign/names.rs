@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::meta::Meta;
+use super::order::REMEDY;
 use crate::layout::names::{COMPILED, PACKAGE, anemll, llm_cli};
 use crate::{Error, Result};
 
@@ -44,7 +45,7 @@ pub(super) fn find(path: &Path) -> Result<Option<(PathBuf, Found)>> {
     }
     let found = match Meta::open(folder)? {
         Some(meta) => {
-            let stems = of_meta(folder, &meta);
+            let stems = of_meta(folder, &meta)?;
             Some(Found::Anemll(Box::new(meta), stems))
         }
         None => of_chunks(folder)?,
@@ -57,7 +58,7 @@ fn exists(folder: &Path, stem: &str) -> bool {
     [PACKAGE, COMPILED].iter().any(|end| folder.join(format!("{stem}.{end}")).is_dir())
 }
 
-fn of_meta(folder: &Path, meta: &Meta) -> Vec<String> {
+fn of_meta(folder: &Path, meta: &Meta) -> Result<Vec<String>> {
     let [embeddings, head, layers] = &meta.files;
     let [embedding_lut, layer_lut, head_lut] = &meta.luts;
     let own = |given: &Option<String>, kind: &str, lut: &str| {
@@ -65,7 +66,15 @@ fn of_meta(folder: &Path, meta: &Meta) -> Vec<String> {
     };
     let layers = own(layers, anemll::LAYERS, layer_lut);
     // The first chunk is named, or what all chunks begin with.
-    let base = layers.rsplit_once("_chunk_").map_or(layers.as_str(), |(base, _)| base);
+    let (base, end) = match layers.rfind(anemll::CHUNK).map(|at| layers.split_at(at)) {
+        Some((base, end)) if is_number(end) => (base, end),
+        _ => (layers.as_str(), ""),
+    };
+    if !end.is_empty() && end != anemll::chunk(1, meta.chunks) {
+        let n = meta.chunks;
+        let problem = format!("says that there are {n} chunks and {layers} is the first; {REMEDY}");
+        return Err(Error::Folder { path: folder.join(anemll::META), problem });
+    }
     let chunks: Vec<String> = match meta.chunks == 1 && exists(folder, &layers) {
         true => vec![layers.clone()],
         false => {
@@ -74,7 +83,14 @@ fn of_meta(folder: &Path, meta: &Meta) -> Vec<String> {
     };
     let embeddings = own(embeddings, anemll::EMBEDDINGS, embedding_lut);
     let head = own(head, anemll::HEAD, head_lut);
-    [embeddings].into_iter().chain(chunks).chain([head]).collect()
+    Ok([embeddings].into_iter().chain(chunks).chain([head]).collect())
+}
+
+/// Whether this is what the name of one of several chunks ends with.
+fn is_number(end: &str) -> bool {
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let numbers = end.strip_prefix(anemll::CHUNK).and_then(|rest| rest.split_once("of"));
+    numbers.is_some_and(|(one, all)| digits(one) && digits(all))
 }
 
 fn of_chunks(folder: &Path) -> Result<Option<Found>> {
@@ -111,7 +127,7 @@ fn of_chunks(folder: &Path) -> Result<Option<Found>> {
         !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit())
     };
     if let Some(stray) = names.iter().filter(of_chunks).find(|name| !chunks.contains(name)) {
-        let text = format!("has {stray}, but not all chunks before it; get the others too");
+        let text = format!("has {stray}, but not all chunks before it; {REMEDY}");
         return Err(problem(text));
     }
     let processor = llm_cli::CACHE_PROCESSOR.to_owned();
@@ -164,10 +180,18 @@ mod tests {
             "q_FFN_PF_lut6_chunk_02of02",
             "q_lm_head_lut8",
         ];
-        assert_eq!(of_meta(empty.path(), &meta), expected);
+        assert_eq!(of_meta(empty.path(), &meta).unwrap(), expected);
         // Of one chunk, the name may lack its number, in the description or of the file.
         let one = Meta { chunks: 1, files: [None, None, Some("q_FFN_PF".to_owned())], ..meta };
-        assert_eq!(of_meta(empty.path(), &one)[1], "q_FFN_PF_chunk_01of01");
-        assert_eq!(of_meta(folder(&["q_FFN_PF.mlmodelc"]).path(), &one)[1], "q_FFN_PF");
+        let second = |folder: &Path, meta: &Meta| of_meta(folder, meta).unwrap().swap_remove(1);
+        assert_eq!(second(empty.path(), &one), "q_FFN_PF_chunk_01of01");
+        assert_eq!(second(folder(&["q_FFN_PF.mlmodelc"]).path(), &one), "q_FFN_PF");
+        // The first of two is not all.
+        for name in ["q_FFN_PF_chunk_01of02", "q_FFN_PF_chunk_02of02"] {
+            let files = [None, None, Some(name.to_owned())];
+            let there = folder(&[&format!("{name}.mlmodelc")]);
+            let error = of_meta(there.path(), &Meta { files, ..one.clone() }).unwrap_err();
+            assert!(error.to_string().contains("1 chunks and"), "{error}");
+        }
     }
 }

@@ -3,10 +3,14 @@
 //! What is compiled has its description in `metadata.json`, from which alone it is known here.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use serde_json::Value;
 
+use super::order::REMEDY;
+use super::origin::Origin;
 use super::{MOST_TOKENS, bounded_tensor};
 use crate::layout::names::{COMPILED, PACKAGE};
 use crate::mil::{DataType, TensorType};
@@ -29,6 +33,8 @@ pub(super) struct Signature {
     /// The name of its folder.
     pub file: String,
     pub functions: BTreeMap<String, Features>,
+    /// What it tells of its place among others.
+    pub origin: Origin,
 }
 
 /// The tensors of a function.
@@ -56,12 +62,15 @@ pub(super) fn open(folder: &Path, stem: &str) -> Result<(Source, Signature)> {
     }
     let compiled = folder.join(format!("{stem}.{COMPILED}"));
     if !compiled.is_dir() {
-        let problem =
-            format!("is not there, and no {stem}.{COMPILED} either; get the whole folder");
+        let problem = format!("is not there, and no {stem}.{COMPILED} either; {REMEDY}");
         return Err(Error::Folder { path, problem });
     }
-    let bytes = read(&compiled.join(METADATA), MAX_METADATA)?;
-    let malformed = |text: String| Error::Folder { path: compiled.join(METADATA), problem: text };
+    let bytes = read(&compiled.join(METADATA), MAX_METADATA);
+    let bytes = bytes.map_err(|error| in_file(&compiled, error))?;
+    let malformed = |text: String| Error::Folder {
+        path: compiled.join(METADATA),
+        problem: format!("{text}; {REMEDY}"),
+    };
     let value: Value = serde_json::from_slice(&bytes).map_err(|e| malformed(e.to_string()))?;
     let functions = of_metadata(&value).map_err(malformed)?;
     let units = match functions.values().all(|features| features.states.is_empty()) {
@@ -74,25 +83,32 @@ pub(super) fn open(folder: &Path, stem: &str) -> Result<(Source, Signature)> {
     let file = file_name(&compiled);
     let names = functions.keys().cloned().collect();
     let source = Source::Compiled { path: compiled, functions: names, units };
-    Ok((source, Signature { file, functions }))
+    Ok((source, Signature { file, functions, origin: origin(&value) }))
 }
 
 fn file_name(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// An error with the package that it is of.
+/// An error with the package that it is of, and with what to do.
 fn in_file(path: &Path, error: Error) -> Error {
+    let of = |path: &Path, problem: String| Error::Folder { path: path.to_owned(), problem };
     match error {
-        Error::Malformed { .. } | Error::Invalid(_) | Error::Unsupported { .. } => {
-            Error::Folder { path: path.to_owned(), problem: error.to_string() }
+        Error::Io { path, source } if source.kind() == ErrorKind::NotFound => {
+            of(&path, format!("is missing; {REMEDY}"))
         }
+        Error::Malformed { .. } | Error::Unsupported { .. } => of(path, error.to_string()),
+        Error::Invalid(_) => of(path, format!("is damaged; {REMEDY}; {error}")),
         other => other,
     }
 }
 
 impl Signature {
-    fn of(path: &Path, package: &Package) -> Result<Signature> {
+    /// That of an open package.
+    ///
+    /// # Errors
+    /// If a tensor is too large.
+    pub fn of(path: &Path, package: &Package) -> Result<Signature> {
         let tensors = |list: Vec<(&str, &TensorType)>| -> BTreeMap<String, TensorType> {
             list.into_iter().map(|(name, ty)| (name.to_owned(), ty.clone())).collect()
         };
@@ -115,7 +131,10 @@ impl Signature {
             features.check()?;
             functions.insert(name.clone(), features);
         }
-        Ok(Signature { file: file_name(path), functions })
+        let user = &package.model.metadata.user;
+        let notes = Origin::of_notes(user.iter().map(|(key, text)| (&key[..], &text[..])));
+        let origin = notes.with_program(&package.model.program);
+        Ok(Signature { file: file_name(path), functions, origin })
     }
 
     /// The function of that name.
@@ -126,9 +145,9 @@ impl Signature {
         self.functions.get(name).ok_or_else(|| self.wrong(format!("has no function {name:?}")))
     }
 
-    /// An error of this package.
-    pub fn wrong(&self, problem: impl Into<String>) -> Error {
-        Error::Folder { path: self.file.clone().into(), problem: problem.into() }
+    /// An error of this package, which is not what belongs in its place.
+    pub fn wrong(&self, problem: impl Display) -> Error {
+        Error::Folder { path: self.file.clone().into(), problem: format!("{problem}; {REMEDY}") }
     }
 
     /// The shape of a tensor of this package that must be there in this type and with so many dimensions.
@@ -185,6 +204,13 @@ impl Features {
             .flat_map(|(name, all)| all.iter().map(move |s| (name, s)))
             .try_for_each(|(name, shape)| bounded_tensor(name, shape))
     }
+}
+
+/// What was noted in what was compiled.
+fn origin(value: &Value) -> Origin {
+    let notes = value.get(0).unwrap_or(value)["userDefinedMetadata"].as_object();
+    let notes = notes.into_iter().flatten();
+    Origin::of_notes(notes.filter_map(|(key, text)| Some((&key[..], text.as_str()?))))
 }
 
 fn of_metadata(value: &Value) -> std::result::Result<BTreeMap<String, Features>, String> {

@@ -8,19 +8,13 @@ use std::collections::HashMap;
 use super::constants::Constant;
 use super::moves::only_moves;
 use super::{Plan, Source, Step};
+pub(super) use crate::memory::available;
 use crate::mil::{DataType, TensorType};
-use crate::{Error, Result};
+use crate::{Result, memory};
 
-/// Room for results where the system does not tell how much memory it can give.
-const UNKNOWN: u64 = 8 << 30;
 /// An operation that computes has at most so many copies of its operands at once, in single precision: sums
 /// are in double precision, matrices are turned, and orders beside the values that they are of.
 const COPIES: u64 = 5;
-
-/// Bytes that a system can give to the results of functions.
-pub(super) fn available() -> u64 {
-    baton_weights::available_memory().unwrap_or(UNKNOWN)
-}
 
 /// Bytes of a tensor while functions run.
 pub(super) fn bytes(ty: &TensorType) -> u64 {
@@ -29,21 +23,9 @@ pub(super) fn bytes(ty: &TensorType) -> u64 {
     n.map_or(u64::MAX, |n| n as u64)
 }
 
-/// That so many bytes are in the room that there is.
+/// That so many bytes for a function are in the room that there is.
 pub(super) fn check(function: &str, needed: u64, room: u64) -> Result<()> {
-    if needed <= room {
-        return Ok(());
-    }
-    let mib = |bytes: u64| bytes.div_ceil(1 << 20);
-    Err(Error::Unsupported {
-        what: format!(
-            "function {function:?}, which takes up to {} MiB while it runs where {} MiB are available,",
-            mib(needed),
-            mib(room)
-        ),
-        instead: "run it on a machine with more memory, or compile the model for a shorter context"
-            .into(),
-    })
+    memory::check(format_args!("function {function:?}"), needed, room)
 }
 
 /// What a function takes.

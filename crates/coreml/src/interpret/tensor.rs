@@ -5,7 +5,7 @@ use std::sync::Arc;
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 
-use super::call::Outcome;
+pub(super) use crate::memory::{buffer, repeated};
 use crate::mil::{DataType, Elements, TensorType};
 
 /// A tensor: floating-point numbers of any type as f32, integers as i32. Cloning shares the elements.
@@ -57,15 +57,15 @@ impl Tensor {
         tensor
     }
 
-    /// Zeros of a type; none if tensors of it cannot be computed with.
+    /// Zeros of a type; none if tensors of it cannot be computed with, or there is no memory for it.
     pub fn zeros(ty: &TensorType) -> Option<Tensor> {
         let n = ty.elements()?;
         Some(match ty.dtype {
-            dtype if dtype.is_float() => Tensor::floats(&ty.shape, vec![0.0; n]),
+            dtype if dtype.is_float() => Tensor::floats(&ty.shape, repeated(0.0, n).ok()?),
             DataType::Int32 | DataType::Int16 | DataType::UInt16 => {
-                Tensor::ints(&ty.shape, vec![0; n])
+                Tensor::ints(&ty.shape, repeated(0, n).ok()?)
             }
-            DataType::Bool => Tensor::bools(&ty.shape, vec![false; n]),
+            DataType::Bool => Tensor::bools(&ty.shape, repeated(false, n).ok()?),
             _ => return None,
         })
     }
@@ -209,20 +209,6 @@ macro_rules! element {
 element!(f32, Floats);
 element!(i32, Ints);
 element!(bool, Bools);
-
-/// Room for `n` elements, or that there is none.
-pub(super) fn buffer<T>(n: usize) -> Outcome<Vec<T>> {
-    let mut buffer = Vec::new();
-    let reserved = buffer.try_reserve_exact(n);
-    reserved.map(|()| buffer).map_err(|_| format!("there is no memory for {n} elements"))
-}
-
-/// `n` times the same element.
-pub(super) fn repeated<T: Copy>(value: T, n: usize) -> Outcome<Vec<T>> {
-    let mut buffer = buffer(n)?;
-    buffer.resize(n, value);
-    Ok(buffer)
-}
 
 /// A number rounded to half precision.
 pub(super) fn half(value: f32) -> f32 {

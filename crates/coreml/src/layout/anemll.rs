@@ -4,6 +4,8 @@ mod meta;
 
 use std::io::{Seek, Write};
 
+use baton_graph::{Graph, Rope};
+
 use super::names::PACKAGE;
 use super::names::anemll::{self as names, metadata};
 use super::{Content, Piece, Prefix, Task, glue, refused, separate_parts};
@@ -14,7 +16,7 @@ use crate::lower::{
     Part, PartLowering,
 };
 use crate::mil::{DataType, Function, FunctionBuilder, Program, TensorType, Value, Var};
-use crate::{Model, Result};
+use crate::{Model, Result, memory};
 
 /// The layout that the programs of the project Anemll read. With `D` features of the hidden state, `L` layers,
 /// `K` key-value heads, `W` features of a head and `C` places of the cache:
@@ -77,6 +79,13 @@ impl Anemll {
             (Form::Palette(palette), true) => Some(palette.bits),
             _ => None,
         }
+    }
+
+    /// Elements of the tables of rotations, if the layers are in one package.
+    pub(super) fn tables(&self, graph: &Graph) -> u64 {
+        let ropes = Anatomy::of(graph).map(|anatomy| anatomy.ropes).unwrap_or_default();
+        let table = |rope: &Rope| memory::bytes(2, &[rope.head_dim, self.context]);
+        ropes.iter().map(table).fold(0, u64::saturating_add)
     }
 
     pub(super) fn pieces(&self, task: Task<'_>, chunks: Chunks) -> Result<Vec<Piece>> {

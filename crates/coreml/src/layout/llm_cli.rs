@@ -2,6 +2,8 @@
 
 use std::io::{Seek, Write};
 
+use baton_graph::Graph;
+
 use super::names::PACKAGE;
 use super::names::llm_cli as names;
 use super::{Content, Piece, Prefix, Task, glue, refused, separate_parts};
@@ -9,7 +11,7 @@ use crate::blob::BlobWriter;
 use crate::host::turns;
 use crate::lower::{Anatomy, Cache, Chunks, Emitter, HIDDEN, Part};
 use crate::mil::{DataType, Elements, FunctionBuilder, TensorType, Value, Var};
-use crate::{Model, Result};
+use crate::{Model, Result, memory};
 
 /// The layout that the program coreml-llm-cli reads. With `D` features of the hidden state, `K` key-value heads,
 /// `W` features of a head, a window of `S` tokens and caches of `C`:
@@ -76,6 +78,12 @@ impl LlmCli {
         self.cache + self.window
     }
 
+    /// Elements of the masks.
+    pub(super) fn masks(&self, graph: &Graph) -> u64 {
+        let windows = Anatomy::of(graph).map_or(0, |anatomy| anatomy.windows.len());
+        memory::bytes(1, &[windows, self.window, self.places()])
+    }
+
     pub(super) fn pieces(&self, task: Task<'_>, chunks: Chunks) -> Result<Vec<Piece>> {
         let (layers, head) = separate_parts(task, chunks)?;
         let anatomy = Anatomy::of(task.graph)?;
@@ -128,7 +136,7 @@ impl LlmCli {
         let x = glue::gather(&mut b, "embedded", &table, &ids, 0)?;
         let mut outputs = vec![glue::columns(&mut b, names::X, &x)?];
         self.rotations(&mut b, &anatomy, &length, &mut outputs)?;
-        self.masks(&mut b, &anatomy, &length, &mut emitter, &mut outputs)?;
+        self.add_masks(&mut b, &anatomy, &length, &mut emitter, &mut outputs)?;
         glue::single(b.finish(&outputs))
     }
 
@@ -176,7 +184,7 @@ impl LlmCli {
     }
 
     /// The masks: what comes behind a token, and the places of the cache in front of the text.
-    fn masks<W: Write + Seek>(
+    fn add_masks<W: Write + Seek>(
         &self,
         b: &mut FunctionBuilder,
         anatomy: &Anatomy,

@@ -6,6 +6,16 @@ pub const PACKAGE: &str = "mlpackage";
 /// The extension of what Core ML makes of packages on a Mac, which the programs of both projects read.
 pub const COMPILED: &str = "mlmodelc";
 
+/// Keys of the metadata by which packages that lie in the layouts of others tell where they belong.
+pub mod place {
+    /// The fingerprint of the model.
+    pub const MODEL: &str = "baton.model";
+    /// Which of its packages it is, from 1 in the order of calls, and of how many: `2 of 5`.
+    pub const PART: &str = "baton.part";
+    /// The first of its layers and the one behind the last: `0..15`.
+    pub const LAYERS: &str = "baton.layers";
+}
+
 /// The layout of the project Anemll.
 pub mod anemll {
     /// The file that describes a folder.
@@ -21,9 +31,12 @@ pub mod anemll {
     /// The head.
     pub const HEAD: &str = "lm_head";
 
+    /// What the end of the name of a chunk's file begins with.
+    pub const CHUNK: &str = "_chunk_";
+
     /// The end of the name of a chunk's file; chunks count from 1.
     pub fn chunk(number: usize, of: usize) -> String {
-        format!("_chunk_{number:02}of{of:02}")
+        format!("{CHUNK}{number:02}of{of:02}")
     }
 
     // Functions of the layers; the other packages have a single one.

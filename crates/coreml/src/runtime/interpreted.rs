@@ -7,7 +7,7 @@ use half::slice::HalfFloatSliceExt;
 use super::{ArrayId, Call, Job, Place, Rows, RowsMut, Runtime, Slots, StateId};
 use crate::interpret::{Extreme, Interpreter, States, Tensor};
 use crate::mil::TensorType;
-use crate::{Error, Result};
+use crate::{Error, Result, memory};
 
 /// Runs packages in interpreters.
 #[derive(Debug)]
@@ -26,6 +26,20 @@ struct Array {
 
 fn no_rows() -> Error {
     Error::malformed("a tensor has not the rows that are wanted of it")
+}
+
+/// The zeros of an array that nobody has set.
+fn zeros(ty: &TensorType) -> Result<Tensor> {
+    Tensor::zeros(ty).ok_or_else(|| Error::Unsupported {
+        what: format!("{ty}, for which there is no memory,"),
+        instead: "run it on a machine with more memory, or compile the model for a shorter context"
+            .to_owned(),
+    })
+}
+
+/// Bytes of an array once its elements are there.
+fn bytes(ty: &TensorType) -> u64 {
+    memory::bytes(size_of::<f32>() as u64, &ty.shape)
 }
 
 fn package(packages: &[Interpreter], i: usize) -> Result<&Interpreter> {
@@ -57,6 +71,10 @@ impl Interpreted {
 
 impl Runtime for Interpreted {
     fn array(&mut self, ty: &TensorType) -> Result<ArrayId> {
+        let promised = self.arrays.values().filter(|array| array.tensor.is_none());
+        let promised = promised.map(|array| bytes(&array.ty)).fold(0, u64::saturating_add);
+        let needed = promised.saturating_add(bytes(ty));
+        memory::check(format_args!("an array {ty}"), needed, memory::available())?;
         Ok(ArrayId(self.arrays.add(Array { ty: ty.clone(), tensor: None })))
     }
 
@@ -85,8 +103,7 @@ impl Runtime for Interpreted {
 
     fn get(&self, array: ArrayId) -> Result<Tensor> {
         let Array { ty, tensor } = self.arrays.get(array.0)?;
-        let zeros = || Tensor::zeros(ty).ok_or_else(no_rows);
-        tensor.clone().map_or_else(zeros, Ok)
+        tensor.clone().map_or_else(|| zeros(ty), Ok)
     }
 
     fn set_rows(&mut self, place: Place<'_>, rows: &mut Rows<'_>) -> Result<()> {
@@ -95,7 +112,7 @@ impl Runtime for Interpreted {
                 let Array { ty, tensor } = self.arrays.get_mut(array.0)?;
                 match tensor {
                     Some(tensor) => tensor,
-                    None => tensor.insert(Tensor::zeros(ty).ok_or_else(no_rows)?),
+                    None => tensor.insert(zeros(ty)?),
                 }
             }
             Place::State(state, name) => {
@@ -173,6 +190,7 @@ mod tests {
 
     use super::*;
     use crate::interpret::Precision;
+    use crate::mil::DataType;
     use crate::{Blobs, Package, in_memory};
 
     fn runtime() -> Interpreted {
@@ -191,6 +209,24 @@ mod tests {
         assert_eq!(runtime.states.values().count(), 0);
         let made = super::super::states(&mut runtime, [0, 0].into_iter(), "decode").unwrap();
         assert_eq!((made.len(), runtime.states.values().count()), (2, 2));
+    }
+
+    #[test]
+    fn arrays_that_would_not_be_in_memory_together_are_refused_before_there_is_any() {
+        let mut runtime = runtime();
+        let half = |n: u64| TensorType::new(DataType::Float16, &[usize::try_from(n).unwrap()]);
+        // In single precision three quarters of what there is.
+        let large = half(memory::available() / 16 * 3);
+        let first = runtime.array(&large).unwrap();
+        let error = runtime.array(&large).unwrap_err().to_string();
+        assert!(
+            error.contains("MiB are available") && error.contains("shorter context"),
+            "{error}"
+        );
+        runtime.release(first);
+        runtime.array(&large).unwrap();
+        let endless = TensorType::new(DataType::Float16, &[usize::MAX / 2, 4]);
+        assert!(runtime.array(&endless).is_err());
     }
 
     #[test]

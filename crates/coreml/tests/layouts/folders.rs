@@ -9,6 +9,7 @@ use baton_coreml::layout::{Anemll, Layout, LlmCli, Task};
 use baton_coreml::lower::{Chunks, MilLowering};
 use baton_coreml::{
     FOLDER_FILE, FOLDER_FORMAT, FolderUnit, Foreign, Package, PackageWriter, describe_files,
+    held_by_packages,
 };
 use baton_graph::testing::conformance;
 use baton_graph::testing::{Tiny, random_tokens, random_weights};
@@ -24,12 +25,12 @@ use crate::{TOLERANCE, checkpoint, prefix};
 const BATCH: usize = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Kind {
+pub enum Kind {
     Anemll,
     LlmCli,
 }
 
-const BOTH: [Kind; 2] = [Kind::Anemll, Kind::LlmCli];
+pub const BOTH: [Kind; 2] = [Kind::Anemll, Kind::LlmCli];
 
 impl Kind {
     /// The layout with room for a context at least.
@@ -42,7 +43,7 @@ impl Kind {
     }
 
     /// A folder of the packages of a graph, as `baton compile` writes it.
-    fn write(
+    pub fn write(
         self,
         graph: &Graph,
         weights: &Weights,
@@ -290,7 +291,7 @@ fn packages_that_are_not_what_the_folder_says_are_refused() {
         (fields::BATCH_SIZE, "4", "batches of 4, but its packages have 8"),
         (fields::SPLIT_LM_HEAD, "4", "pieces of logits of 4"),
         (fields::VOCAB_SIZE, "98", "a vocabulary of 98, but its packages have 97"),
-        (fields::NUM_CHUNKS, "3", "chunk_01of03.mlpackage: is not there"),
+        (fields::NUM_CHUNKS, "3", "says that there are 3 chunks and model_FFN_PF_chunk_01of02 is"),
         (fields::LM_HEAD_CHUNK_SIZES, "[97]", "other sizes"),
         (fields::FILES[0], "model_lm_head.mlmodelc", "input_ids"),
         (fields::FILES[1], "model_embeddings.mlmodelc", "hidden_states"),
@@ -399,5 +400,85 @@ fn what_core_ml_has_compiled_is_run_as_it_is_and_only_on_a_mac() {
         assert!(loaded.iter().all(|compiled| compiled.path.starts_with(folder.path())));
         let names = loaded[1].functions.keys().cloned().collect::<Vec<_>>().join(" ");
         assert_eq!(names, if kind == Kind::Anemll { "infer prefill" } else { "main" });
+    }
+}
+
+#[test]
+fn what_packages_hold_of_the_cache_goes_by_their_own_context_and_is_refused_if_there_is_no_memory()
+{
+    let graph = Tiny { layers: 3, ..Tiny::default() }.graph().unwrap();
+    let weights = random_weights(&graph, 11);
+    for kind in BOTH {
+        let folder = kind.write(&graph, &weights, 40, Chunks::Count(2)).unwrap();
+        let held = |context: usize, sequences: usize| {
+            let limits = Limits { context, kv_tokens: context * sequences, batch_tokens: context };
+            held_by_packages(folder.path(), &graph, &limits, true).unwrap()
+        };
+        assert_eq!(held(16, 1), held(40, 1), "{kind:?}");
+        let each = held(16, 3) - held(16, 2);
+        // Keys and values of three layers with two heads of 16 features, in half precision.
+        let least = 2 * 3 * 2 * 16 * 2 * if kind == Kind::Anemll { 40 } else { 40 - BATCH as u64 };
+        assert!((least..4 * least).contains(&each), "{kind:?}: {each}");
+        assert!(held(16, 1) > each);
+        // Of more sequences than any machine has room for.
+        let limits = Limits { context: 40, kv_tokens: 40 << 40, batch_tokens: 40 };
+        let unit = FolderUnit::new(folder.path(), pool());
+        let error = unit.compile(&graph, &weights, limits).err().unwrap().to_string();
+        assert!(error.contains("MiB are available") && error.contains("shorter"), "{error}");
+    }
+}
+
+#[test]
+fn a_folder_is_installed_whole_whether_it_is_described_or_not() {
+    let tiny = Tiny { layers: 3, ..Tiny::default() };
+    let graph = tiny.graph().unwrap();
+    let weights = random_weights(&graph, 11);
+    for kind in BOTH {
+        let folder = kind.write(&graph, &weights, 40, Chunks::Count(2)).unwrap();
+        fs::remove_file(folder.path().join(FOLDER_FILE)).unwrap();
+        let room = tempfile::tempdir().unwrap();
+        let (machine, device) = fake(room.path());
+        let compiled = || machine.compiled.load(std::sync::atomic::Ordering::Relaxed);
+        let own = own_graph(folder.path());
+        let foreign = Foreign::find(folder.path()).unwrap().unwrap();
+        assert!(!foreign.is_described());
+        // Embeddings, two chunks, the head; and what moves caches on.
+        let n = if kind == Kind::Anemll { 4 } else { 5 };
+        let mut told = Vec::new();
+        let places = foreign
+            .install(&device, &mut |step| {
+                if told.last() != Some(&step.package.to_owned()) {
+                    assert_eq!((step.index, step.count), (told.len(), n), "{step:?}");
+                    told.push(step.package.to_owned());
+                }
+            })
+            .unwrap();
+        let names: Vec<String> = places.iter().map(|(name, _)| name.clone()).collect();
+        assert_eq!((&names, compiled()), (&told, n));
+        assert!(places.iter().all(|(_, place)| place.is_dir()), "{places:?}");
+        // What is there is loaded.
+        let unit = FolderUnit::new(folder.path(), pool()).on(device.clone());
+        unit.compile(&own, &Weights::new(), limits(40)).unwrap();
+        assert_eq!(compiled(), n);
+    }
+}
+
+#[test]
+fn what_is_written_at_least_is_known_before() {
+    let tiny = Tiny { layers: 3, vocab: 4000, window: Some(7), ..Tiny::default() };
+    let graph = tiny.graph().unwrap();
+    let weights = random_weights(&graph, 11);
+    for kind in BOTH {
+        let context = 400;
+        let least = kind.layout(context).least_bytes(&graph, 16.0);
+        let folder = kind.write(&graph, &weights, context, Chunks::Count(1)).unwrap();
+        let written: u64 = fs::read_dir(folder.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| path.extension().is_some_and(|end| end == "mlpackage"))
+            .map(|path| Package::open(&path).unwrap().weight_bytes())
+            .sum();
+        let share = least as f64 / written as f64;
+        assert!((0.97..=1.0).contains(&share), "{kind:?}: {least} of {written}");
     }
 }

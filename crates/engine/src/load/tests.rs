@@ -9,7 +9,7 @@ fn the_plan_has_every_term() {
     let graph = Tiny::default().graph().unwrap();
     let weights = random_weights(&graph, 1);
     let limits = Limits { context: 100, kv_tokens: 200, batch_tokens: 10 };
-    let plan = memory_plan(&graph, &weights, &limits, &LoadOptions::default());
+    let plan = memory_plan(&graph, &weights, &limits, &LoadOptions::default()).unwrap();
     let elements: usize = graph.weights().iter().map(|w| w.shape.iter().product::<usize>()).sum();
     assert_eq!((plan.weights, plan.copied), (4 * elements as u64, 0));
     // Three layers, keys and values of two heads of 16 in f16.
@@ -19,9 +19,9 @@ fn the_plan_has_every_term() {
     assert_eq!(plan.scratch, 10 * 2 * 4 * 3 * 96 + 16 * 4 * 97);
     // A second unit has a cache of its own, of singles.
     let two = LoadOptions { prefill: Some(UnitKind::Reference), ..LoadOptions::default() };
-    assert_eq!(memory_plan(&graph, &weights, &limits, &two).kv, 3 * plan.kv);
+    assert_eq!(memory_plan(&graph, &weights, &limits, &two).unwrap().kv, 3 * plan.kv);
     let same = LoadOptions { prefill: Some(UnitKind::Cpu), ..LoadOptions::default() };
-    assert_eq!(memory_plan(&graph, &weights, &limits, &same), plan);
+    assert_eq!(memory_plan(&graph, &weights, &limits, &same).unwrap(), plan);
 }
 
 #[test]
@@ -31,7 +31,7 @@ fn the_plan_knows_what_each_unit_keeps_for_itself() {
     let limits = Limits { context: 100, kv_tokens: 200, batch_tokens: 10 };
     let plan = |unit| {
         let options = LoadOptions { unit, ..LoadOptions::default() };
-        memory_plan(&graph, &weights, &limits, &options)
+        memory_plan(&graph, &weights, &limits, &options).unwrap()
     };
     let cpu = plan(UnitKind::Cpu);
     let all: usize = graph.weights().iter().map(|w| w.shape.iter().product::<usize>()).sum();
@@ -45,7 +45,7 @@ fn the_plan_knows_what_each_unit_keeps_for_itself() {
     assert!(gpu.apart == 0 || (gpu.copied, gpu.kv) == (0, 0), "{gpu:?}");
     // Neither is forgotten beside the CPU.
     let both = LoadOptions { prefill: Some(UnitKind::CoreMl), ..LoadOptions::default() };
-    let both = memory_plan(&graph, &weights, &limits, &both);
+    let both = memory_plan(&graph, &weights, &limits, &both).unwrap();
     assert_eq!((both.copied, both.kv), (coreml.copied, 2 * cpu.kv));
 }
 
@@ -72,7 +72,7 @@ fn the_plan_is_what_is_taken() {
     for seq in 0..4 {
         executor.forward(&Batch::one(SeqId(seq), vec![1; 256], Rows::Last)).unwrap();
     }
-    let plan = memory_plan(&graph, &weights, &limits, &LoadOptions::default());
+    let plan = memory_plan(&graph, &weights, &limits, &LoadOptions::default()).unwrap();
     let usage = executor.usage();
     assert_eq!(plan.weights, usage.weight_bytes as u64);
     let ratio = plan.kv as f64 / usage.kv_bytes as f64;

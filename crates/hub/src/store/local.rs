@@ -13,6 +13,10 @@ use crate::{Error, HfRef, Result};
 /// What folders of packages are known by: our description of one, and a package that all of coreml-llm-cli's
 /// have.
 const PACKAGES: [&str; 3] = ["baton.json", "cache-processor.mlpackage", "cache-processor.mlmodelc"];
+/// The outline of the model that packages of our own lie beside.
+const OUTLINE: &str = "outline.json";
+/// Files of tensors that lie beside packages and are no model, without their endings.
+const BESIDE: [&str; 2] = ["embeddings", "tokenizer"];
 /// The description by which Anemll's programs are given a folder, and what it begins a line with; others use the
 /// name too.
 const META: (&str, &str) = ("meta.yaml", "model_info:");
@@ -30,7 +34,10 @@ pub(super) fn open(path: &Path) -> Result<LocalModel> {
         Some(folder) if data.is_file() && path.ends_with(META.0) => folder.to_owned(),
         _ => path,
     };
-    if PACKAGES.iter().any(|name| path.join(name).exists()) || is_anemll(&path) {
+    if PACKAGES.iter().any(|name| path.join(name).exists())
+        || is_anemll(&path)
+        || has_packages_alone(&path)
+    {
         let mut files = Vec::new();
         list_all(&path, "", DEPTH, &mut files)?;
         return Ok(LocalModel { path: path.clone(), ..model(&path, &path, files) });
@@ -95,6 +102,21 @@ fn list_all(root: &Path, at: &str, depth: usize, files: &mut Vec<LocalFile>) -> 
         }
     }
     Ok(())
+}
+
+/// Whether a folder has packages and no model beside them: whoever loads it knows what it lacks.
+fn has_packages_alone(folder: &Path) -> bool {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let names: Vec<String> =
+        entries.map(|entry| entry.file_name().to_string_lossy().to_ascii_lowercase()).collect();
+    let of = |ends: &[&str]| -> Vec<&String> {
+        names.iter().filter(|name| ends.iter().any(|end| name.ends_with(end))).collect()
+    };
+    let weights = of(&[".gguf", ".safetensors"]);
+    let is_beside =
+        |name: &&String| name.rsplit_once('.').is_some_and(|(stem, _)| BESIDE.contains(&stem));
+    let is_own = names.iter().any(|name| name == OUTLINE) && !weights.is_empty();
+    (is_own || !of(&[".mlpackage", ".mlmodelc"]).is_empty()) && weights.iter().all(is_beside)
 }
 
 /// Whether a folder has a description of Anemll's.

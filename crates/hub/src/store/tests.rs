@@ -148,6 +148,16 @@ fn paths_are_opened_in_place() {
         }
     }
 
+    // Whoever loads packages without a description says what they lack, but a model beside them is one.
+    put("lost/outline.json");
+    put("lost/embeddings.gguf");
+    put("lost/x.mlpackage/Data/y/model.mlmodel");
+    let folder = dir.path().join("lost");
+    assert_eq!(get(folder.to_str().unwrap()).unwrap().path, folder);
+    let file = put("lost/whole.gguf");
+    std::fs::remove_file(folder.join("embeddings.gguf")).unwrap();
+    assert_eq!(get(folder.to_str().unwrap()).unwrap().path, Path::new(&file));
+
     // Others call their files so too.
     put("noted/meta.yaml");
     let file = put("noted/m.gguf");

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use baton_weights::Metadata;
+use baton_weights::{Metadata, read_regular};
 
 use super::ChatTemplate;
 use crate::error::{Error, Result};
@@ -52,7 +52,7 @@ impl ChatTemplates {
     pub fn from_folder(folder: impl AsRef<Path>, tokenizer: &Tokenizer) -> Result<Self> {
         let read = |name: &str| {
             let path = folder.as_ref().join(name);
-            match std::fs::read(&path) {
+            match read_regular(&path) {
                 Ok(bytes) => Ok(Some(bytes)),
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
                 Err(source) => Err(Error::Read { path, source }),

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use baton_weights::gguf::Strings;
+use baton_weights::read_regular;
 use serde_json::Value;
 use tokenizers::{Encoding, ModelWrapper, PostProcessor as _, PostProcessorWrapper, Token};
 
@@ -220,7 +221,7 @@ fn tokens_around(processor: &PostProcessorWrapper) -> (Vec<u32>, Vec<u32>) {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>> {
-    std::fs::read(path).map_err(|source| Error::Read { path: path.to_owned(), source })
+    read_regular(path).map_err(|source| Error::Read { path: path.to_owned(), source })
 }
 
 pub(crate) fn parse(what: &'static str, bytes: &[u8]) -> Result<Value> {

@@ -1,6 +1,5 @@
 //! A model that is being compiled: what is written of it, and how it is measured.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -10,7 +9,7 @@ use baton_coreml::lower::{Chunks, MilLowering};
 use baton_coreml::{Draft, FOLDER_FORMAT, Package, PackageWriter, measure};
 use baton_cpu::{Isa, Pool, physical_cores};
 use baton_engine::ModelText;
-use baton_graph::{Graph, Logits, Op, hex};
+use baton_graph::{Graph, Logits, hex};
 use baton_hub::Sha256;
 use baton_models::{BuildOptions, Model};
 use baton_weights::Weights;
@@ -89,19 +88,16 @@ impl<'a> Compiler<'a> {
         MilLowering { decode, ..MilLowering::for_context(self.context, &columns) }
     }
 
-    /// Bytes that the weights of all products take at least, with so many bits each.
-    pub fn least_bytes(&self, bits: f32) -> u64 {
-        let nodes = self.graph.nodes().iter();
-        let multiplied: BTreeSet<_> = nodes
-            .flat_map(|node| match &node.op {
-                Op::Linear(linear) => linear.parts.iter().map(|part| part.weight).collect(),
-                _ => Vec::new(),
-            })
-            .map(|id| id.index())
-            .collect();
-        let elements = |id: usize| self.graph.weights()[id].shape.iter().product::<usize>();
-        let all: usize = multiplied.into_iter().map(elements).fold(0, usize::saturating_add);
-        (all as f64 * f64::from(bits) / 8.0) as u64
+    /// Bytes that the folder takes at least, with so many bits for each weight of products.
+    pub fn least_bytes(&self, bits: f32, embeddings: bool) -> anyhow::Result<u64> {
+        let packages = self.layout.least_bytes(&self.graph, bits);
+        // Packages of other layouts have their own.
+        if !embeddings || !self.can_measure() {
+            return Ok(packages);
+        }
+        let names = self.model.looked_up()?;
+        let tensors = self.model.tensors().iter().filter(|tensor| names.contains(&tensor.name));
+        Ok(tensors.map(|tensor| tensor.bytes as u64).fold(packages, u64::saturating_add))
     }
 
     fn task<'b>(&'b self, lowering: &'b MilLowering) -> Task<'b> {

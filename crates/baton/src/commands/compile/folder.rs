@@ -13,8 +13,8 @@ use crate::interrupt::Unfinished;
 
 /// What folders are called in which something is being made.
 const UNFINISHED: &str = ".baton-compile-";
-/// A folder younger than that may not have its lock yet.
-const YOUNG: Duration = Duration::from_secs(60);
+/// A folder without a file that is younger than that may not have its lock yet.
+const YOUNG: Duration = Duration::from_secs(2);
 
 /// Writes the folder `output`: all of it lies beside its place until it is whole. What earlier programs have
 /// left there that were ended meanwhile is removed.
@@ -66,8 +66,19 @@ fn parent(output: &Path) -> &Path {
 }
 
 fn begin(output: &Path) -> anyhow::Result<tempfile::TempDir> {
-    partial_folder(parent(output))
-        .with_context(|| format!("cannot write beside {}", output.display()))
+    let (parent, shown) = (parent(output), output.display());
+    if !parent.is_dir() {
+        let what = if parent.exists() { "is no folder" } else { "is not there" };
+        return Err(hinted(
+            format!("{shown} cannot be made: {} {what}", parent.display()),
+            "make the folder first, or name another one with --output",
+        ));
+    }
+    // Its own text would name the folder that this one is made as.
+    let plain = |error: io::Error| io::Error::from(error.kind());
+    partial_folder(parent)
+        .map_err(plain)
+        .with_context(|| format!("cannot write in {}, for {shown}", parent.display()))
 }
 
 /// A folder that becomes the output, with the permissions that a folder made at once would have.
@@ -98,7 +109,9 @@ fn sweep(parent: &Path, now: SystemTime) {
         // Not what a link leads to.
         let Ok(info) = path.symlink_metadata() else { continue };
         let age = info.modified().ok().and_then(|changed| now.duration_since(changed).ok());
-        if !info.is_dir() || age.is_none_or(|age| age < YOUNG) {
+        // Whoever writes into it has locked it before.
+        let is_begun = fs::read_dir(&path).is_ok_and(|mut entries| entries.next().is_some());
+        if !info.is_dir() || !is_begun && age.is_none_or(|age| age < YOUNG) {
             continue;
         }
         if let Some(_lock) = lock(&path) {
@@ -130,22 +143,39 @@ mod tests {
     #[cfg(unix)]
     #[test]
     fn what_ended_programs_have_left_is_removed_and_what_others_work_on_stays() {
+        let begun = SystemTime::now();
         let parent = tempfile::tempdir().unwrap();
         let at = |name: &str| parent.path().join(name);
         for name in [".baton-compile-left", ".baton-compile-held", "other"] {
             fs::create_dir(at(name)).unwrap();
             fs::write(at(name).join("x"), "y").unwrap();
         }
+        fs::create_dir(at(".baton-compile-new")).unwrap();
         std::os::unix::fs::symlink(at("other"), at(".baton-compile-link")).unwrap();
         let held = lock(&at(".baton-compile-held")).unwrap();
-        sweep(parent.path(), SystemTime::now());
-        assert!(at(".baton-compile-left").exists(), "it may have just begun");
-        sweep(parent.path(), SystemTime::now() + 2 * YOUNG);
+        sweep(parent.path(), begun);
         assert!(!at(".baton-compile-left").exists());
+        assert!(at(".baton-compile-new").exists(), "it may have just begun");
+        sweep(parent.path(), SystemTime::now() + 2 * YOUNG);
+        assert!(!at(".baton-compile-new").exists());
         assert!(at(".baton-compile-held/x").exists() && at("other/x").exists());
         drop(held);
-        sweep(parent.path(), SystemTime::now() + 2 * YOUNG);
+        sweep(parent.path(), SystemTime::now());
         assert!(!at(".baton-compile-held").exists());
+    }
+
+    #[test]
+    fn an_error_names_the_folder_that_was_asked_for() {
+        let parent = tempfile::tempdir().unwrap();
+        let error = can_be_written(&parent.path().join("a/b/c")).unwrap_err();
+        let text = format!("{error:#}");
+        assert!(text.contains("a/b is not there") && !text.contains(UNFINISHED), "{text}");
+        fs::write(parent.path().join("file"), "").unwrap();
+        let error = can_be_written(&parent.path().join("file/c")).unwrap_err();
+        let text = format!("{error:#}");
+        assert!(text.contains("file is no folder") && !text.contains(UNFINISHED), "{text}");
+        can_be_written(&parent.path().join("c")).unwrap();
+        assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 1);
     }
 
     #[test]

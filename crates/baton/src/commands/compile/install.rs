@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anyhow::Context;
 use baton_coreml::runtime::{Device, Hashes, Preparing};
-use baton_coreml::{FOLDER_FILE, Folder, Installing, Package};
+use baton_coreml::{FOLDER_FILE, Folder, Foreign, Installing, Package, check_described};
 use baton_engine::{core_ml, has_core_ml};
 use baton_hub::Store;
 
@@ -82,9 +82,16 @@ pub fn device(store: &Store) -> anyhow::Result<Device> {
     core_ml(packing::compiled(store))?.context("Core ML has gone")
 }
 
-/// Whether there is a folder of packages at a path, with the description that says which files are its own.
-pub fn is_folder(path: &Path) -> bool {
-    path.join(FOLDER_FILE).is_file()
+/// Whether there is a folder of packages at a path, whoever they are laid out for.
+///
+/// # Errors
+/// If there is one that is not whole.
+pub fn is_folder(path: &Path) -> anyhow::Result<bool> {
+    if path.join(FOLDER_FILE).is_file() || Foreign::find(path)?.is_some() {
+        return Ok(true);
+    }
+    check_described(path)?;
+    Ok(false)
 }
 
 /// Installs the packages of a folder that a model was compiled into, or a single package.
@@ -99,13 +106,10 @@ pub fn there(name: &str) -> anyhow::Result<()> {
         return packages(&device(&store)?, &[(path.to_owned(), package)]);
     }
     let path = models::get(&store, &models::resolve(&store, name)?)?.path;
-    if !is_folder(&path) {
+    if !is_folder(&path)? {
         return Err(hinted(
-            format_args!("{name} has no {FOLDER_FILE}, so that there is no folder to install"),
-            format_args!(
-                "baton compile MODEL -o DIR writes such a folder; of other folders name each package, \
-                 DIR/X.mlpackage, or leave it to the first run"
-            ),
+            format_args!("{name} holds no packages, so that there is nothing to install"),
+            "baton compile MODEL -o DIR writes a folder of packages",
         ));
     }
     folder(&device(&store)?, &path)
@@ -116,9 +120,12 @@ pub fn there(name: &str) -> anyhow::Result<()> {
 /// # Errors
 /// If the folder is not what was written, or Core ML refuses a package.
 pub fn folder(device: &Device, path: &Path) -> anyhow::Result<()> {
-    let opened = Folder::open(path)?;
     let mut shown = Shown::default();
-    let places = opened.install(device, &mut |step| shown.step(step))?;
+    let tell = &mut |step: Installing<'_>| shown.step(step);
+    let places = match Foreign::find(path)?.filter(|foreign| !foreign.is_described()) {
+        Some(foreign) => foreign.install(device, tell)?,
+        None => Folder::open(path)?.install(device, tell)?,
+    };
     shown.done(&places)
 }
 

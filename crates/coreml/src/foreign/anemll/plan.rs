@@ -3,12 +3,13 @@
 use std::path::Path;
 
 use crate::foreign::meta::Meta;
+use crate::foreign::order::REMEDY;
 use crate::foreign::signature::{Features, Signature};
 use crate::foreign::{MOST, MOST_TOKENS, Sizes, bounded, bounded_tensor, only, package_mut};
 use crate::layout::names::anemll::{self as names, META};
 use crate::mil::{DataType, TensorType};
 use crate::runtime::Source;
-use crate::{Error, Result};
+use crate::{Error, Result, memory};
 
 /// How the packages are called: embeddings first, chunks in their order, the head last.
 #[derive(Clone, Debug)]
@@ -91,6 +92,16 @@ impl Plan {
             context: self.context,
             cache: [layers / 2, heads, width],
         }
+    }
+
+    /// Bytes of the states of so many sequences, and of the arrays that grow with the context, the batch and the
+    /// vocabulary, of numbers of `each` bytes.
+    pub fn held_bytes(&self, sequences: u64, each: u64) -> u64 {
+        let rows = self.batch + 1;
+        let arrays = [[rows, self.context], [2 * rows, self.hidden], [1, self.sizes().vocab]];
+        let arrays = arrays.iter().map(|shape| memory::bytes(each, shape));
+        let states = memory::bytes(each, &self.cache.shape).saturating_mul(sequences);
+        arrays.fold(states, u64::saturating_add)
     }
 
     /// That a chunk's functions have the tensors of one of layers, and no others.
@@ -189,17 +200,16 @@ impl Plan {
             ("a vocabulary", meta.vocab.unwrap_or(vocab), vocab),
         ] {
             if said != found {
-                let problem = format!(
-                    "says {what} of {said}, but its packages have {found}; get the folder anew"
-                );
+                let problem =
+                    format!("says {what} of {said}, but its packages have {found}; {REMEDY}");
                 return Err(Error::Folder { path: folder.join(META), problem });
             }
         }
         let sizes: Vec<usize> = self.logits.iter().map(|(_, ty)| rows(ty)).collect();
         if meta.logit_sizes.as_ref().is_some_and(|said| *said != sizes) {
             let problem =
-                "says other sizes of the logits' pieces than its head has; get the folder anew";
-            return Err(Error::Folder { path: folder.join(META), problem: problem.to_owned() });
+                format!("says other sizes of the logits' pieces than its head has; {REMEDY}");
+            return Err(Error::Folder { path: folder.join(META), problem });
         }
         Ok(())
     }

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::Result;
 use crate::foreign::signature::{Features, Signature};
 use crate::foreign::{MOST, MOST_TOKENS, Sizes, bounded, only};
 use crate::layout::names::llm_cli as names;
 use crate::mil::{DataType, TensorType};
+use crate::{Result, memory};
 
 /// How the packages are called: chunks in their order, then what moves the caches on.
 #[derive(Clone, Debug)]
@@ -99,6 +99,21 @@ impl Plan {
         let &[_, heads, width, places] = &self.cache.shape[..] else { unreachable!("checked") };
         let (hidden, context) = (self.hidden, places + self.window);
         Sizes { hidden, vocab, context, cache: [self.layers, heads, width] }
+    }
+
+    /// Bytes of the caches of so many sequences, with a pair to move them into, and of what chunks give, of numbers of
+    /// `each` bytes.
+    pub fn held_bytes(&self, sequences: u64, each: u64) -> u64 {
+        let pairs = sequences.saturating_mul(self.layers as u64).saturating_add(1);
+        let caches = memory::bytes(2 * each, &self.cache.shape).saturating_mul(pairs);
+        let given = self.chunks.iter().flat_map(|chunk| chunk.outputs.values());
+        given.map(|ty| memory::bytes(each, &ty.shape)).fold(caches, u64::saturating_add)
+    }
+
+    /// How many layers each chunk of layers has.
+    pub fn layers_of_chunks(&self) -> Vec<usize> {
+        let [_, layers @ .., _] = &self.chunks[..] else { unreachable!("checked") };
+        layers.iter().map(|chunk| chunk.layers).collect()
     }
 
     /// That a chunk of layers takes nothing that nobody makes, and makes what the next one takes.
