@@ -8,6 +8,7 @@
 //! evaluate         a single operation of constants
 //! elementwise, reduce, products, moves   the operations
 //! scan             which results leave half precision
+//! states           what a function keeps from call to call
 //! ```
 //!
 //! It computes what Core ML would, plainly and checked against Core ML's own tools, and shows what half
@@ -25,6 +26,7 @@ mod products;
 mod reduce;
 mod room;
 mod scan;
+mod states;
 mod tensor;
 
 use std::collections::BTreeMap;
@@ -38,6 +40,7 @@ pub(crate) use self::evaluate::evaluate;
 use self::room::Needs;
 pub use self::scan::Extreme;
 use self::scan::Scan;
+pub use self::states::States;
 pub use self::tensor::{Tensor, Values};
 use crate::mil::{DataType, Function, TensorType};
 use crate::package::Package;
@@ -67,30 +70,6 @@ pub struct Interpreter {
     scan: Option<Scan>,
     /// Bytes that there are for what functions compute.
     room: u64,
-}
-
-/// The states of a function and what they hold, for one user of it.
-#[derive(Clone, Debug, Default)]
-pub struct States {
-    held: BTreeMap<String, Tensor>,
-}
-
-impl States {
-    /// What a state holds. None if there is no such state, or a run that failed has left it behind.
-    pub fn get(&self, name: &str) -> Option<&Tensor> {
-        self.held.get(name)
-    }
-
-    /// As [`States::get`], to change some of it.
-    pub(crate) fn get_mut(&mut self, name: &str) -> Option<&mut Tensor> {
-        self.held.get_mut(name)
-    }
-
-    /// Makes a state hold something else, rounded to half precision as all states are.
-    pub fn set(&mut self, name: &str, mut tensor: Tensor) {
-        tensor.round_to_f16();
-        self.held.insert(name.to_owned(), tensor);
-    }
 }
 
 /// A function whose names are resolved.
@@ -196,8 +175,15 @@ impl Interpreter {
         let plan = self.plan(function)?;
         let bytes = plan.states.iter().map(|(_, ty)| room::bytes(ty));
         room::check(function, bytes.fold(0, u64::saturating_add), self.room)?;
-        let zeros = |(name, ty): &(String, TensorType)| Some((name.clone(), Tensor::zeros(ty)?));
-        Ok(States { held: plan.states.iter().filter_map(zeros).collect() })
+        let zeros = |(name, ty): &(String, TensorType)| {
+            let zeros = Tensor::zeros(ty).ok_or_else(|| Error::Run {
+                function: function.to_owned(),
+                op: name.clone(),
+                problem: format!("there is no memory for a state of {ty}"),
+            })?;
+            Ok((name.clone(), zeros))
+        };
+        Ok(States { held: plan.states.iter().map(zeros).collect::<Result<_>>()? })
     }
 
     /// Runs a function. Inputs that are floating-point numbers are rounded to their type.

@@ -5,6 +5,7 @@ mod anemll;
 mod fake;
 mod folders;
 mod llm_cli;
+mod machine;
 mod order;
 
 use std::sync::Arc;
