@@ -124,6 +124,12 @@ impl Error {
         }
     }
 
+    /// There is not the memory that a problem tells of.
+    pub(crate) fn no_memory(problem: String) -> Error {
+        let instead = "use a shorter context, fewer sequences, or a smaller model".to_owned();
+        Error::Unsupported { what: format!("this size ({problem})"), instead }
+    }
+
     /// A context that is longer than packages have room for.
     pub fn beyond_packages(context: usize, room: usize) -> Error {
         Error::Unsupported {

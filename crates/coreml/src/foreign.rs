@@ -306,7 +306,11 @@ pub fn packages_context(folder: &Path) -> Result<usize> {
 }
 
 fn other_model() -> Error {
-    Error::malformed("its packages are those of another model")
+    let what = "a model other than that of these packages".to_owned();
+    Error::Unsupported {
+        what,
+        instead: "run the folder by itself, or compile this model".to_owned(),
+    }
 }
 
 /// Layers, heads and features of the cache of a graph, if all its layers have the same.

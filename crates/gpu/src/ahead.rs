@@ -108,7 +108,7 @@ impl Foresight {
         // Twice as many as before are encoded while those run, and no more of them can be for nothing than
         // came true.
         let most = (2 * before).min(right / 2).min(MOST_TOGETHER);
-        (fit.round() as usize).min(most).max(1)
+        (fit as usize).min(most).max(1)
     }
 
     /// A pass took so long from its submission on.

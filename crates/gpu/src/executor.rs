@@ -251,7 +251,14 @@ impl Executor for GpuExecutor {
         self.gpu.check()?;
         let best = best::wanted(batch).filter(|_| self.finder.is_some());
         let ahead = self.foresight.meet(batch, best);
-        let copies = self.pager.append_batch(batch)?;
+        let copies = match self.pager.append_batch(batch) {
+            Ok(copies) => copies,
+            Err(error) => {
+                // What was taken for this batch is not what comes next.
+                self.foresight.forget();
+                return Err(error);
+            }
+        };
         let result = match ahead {
             Some(ahead) => self.follow(batch, ahead, best),
             None => self.copy_pages(&copies).and_then(|()| self.run(batch, best)),

@@ -111,7 +111,7 @@ impl Layers {
         let numbers = (position..position + rows).map(|at| at as i32).collect();
         self.runtime.set(positions, Tensor::ints(&[rows], numbers))?;
         self.runtime.set(current, Tensor::ints(&[1], vec![position as i32]))?;
-        let mut seen = memory::repeated(0.0, rows * context).map_err(Error::malformed)?;
+        let mut seen = memory::repeated(0.0, rows * context).map_err(Error::no_memory)?;
         for (row, seen) in seen.chunks_exact_mut(context).enumerate() {
             // A batch may end behind the context.
             seen[context.min(position + row + 1)..].fill(f32::NEG_INFINITY);

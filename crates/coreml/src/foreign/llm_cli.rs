@@ -207,7 +207,7 @@ impl Windows {
             let layers = layer..layer + 1;
             for (which, &array) in arrays.iter().enumerate() {
                 let values = memory::repeated(f16::ZERO, heads * width * places);
-                let mut values = values.map_err(Error::malformed)?;
+                let mut values = values.map_err(Error::no_memory)?;
                 for position in cached.clone() {
                     let at = position..position + 1;
                     let rows = pages.rows(seq, which, &layers, at, grid);

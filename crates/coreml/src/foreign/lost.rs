@@ -24,7 +24,8 @@ const WEIGHTS: [&str; 2] = [".gguf", ".safetensors"];
 pub fn check_described(path: &Path) -> Result<()> {
     let is_beside = path.file_stem().is_some_and(|stem| BESIDE.iter().any(|name| stem == *name));
     let folder = match path.parent() {
-        Some(parent) if path.is_file() && is_beside => parent,
+        // Alone, such a name may be that of a model.
+        Some(parent) if path.is_file() && is_beside && parent.join(OUTLINE).exists() => parent,
         _ => path,
     };
     if folder.join(FOLDER_FILE).exists() {
@@ -103,6 +104,18 @@ fn missing(names: &[String]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_that_is_called_as_embeddings_are_is_a_model_unless_an_outline_lies_beside_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let put = |name: &str| fs::write(folder.path().join(name), "").unwrap();
+        put("embeddings.gguf");
+        fs::create_dir(folder.path().join("x.mlpackage")).unwrap();
+        let file = folder.path().join("embeddings.gguf");
+        check_described(&file).unwrap();
+        put(OUTLINE);
+        assert!(check_described(&file).unwrap_err().to_string().contains(FOLDER_FILE));
+    }
 
     #[test]
     fn what_is_missing_is_said_by_what_is_there() {

@@ -20,6 +20,14 @@ use crate::{Error, Result};
 const CONFIG: &str = "config.json";
 /// No such file is longer.
 const MAX_CONFIG: u64 = 1 << 20;
+/// What says of a model that its layers are of several kinds.
+const MIXED: [&str; 5] = [
+    "block_configs",
+    "hybrid_override_pattern",
+    "layers_block_type",
+    "attn_layer_indices",
+    "full_attn_idxs",
+];
 /// What to do about a folder that is not whole.
 pub(crate) const REMEDY: &str = "get the whole folder anew, or compile the model again";
 
@@ -177,7 +185,7 @@ impl Order<'_> {
         };
         let found = self.layers;
         Err(self.missing(format_args!(
-            "has packages of {found} layers, and {CONFIG} of a model of {said}: chunks are missing, or one of the \
+            "has packages of {found} layers, and {CONFIG} is of a model of {said}: chunks are missing, or one of the \
              two is of another model"
         )))
     }
@@ -206,7 +214,9 @@ fn configured(folder: &Path) -> Option<usize> {
     let all_have =
         kinds.into_iter().all(|kind| ["full_attention", "sliding_attention"].contains(&kind));
     let none_shares = number("num_kv_shared_layers").is_none_or(|n| n == 0);
-    (all_have && none_shares).then(|| number("num_hidden_layers"))?
+    // Of mixed models some layers have no cache.
+    let is_mixed = MIXED.iter().any(|key| text.get(key).is_some());
+    (all_have && none_shares && !is_mixed).then(|| number("num_hidden_layers"))?
 }
 
 #[cfg(test)]

@@ -11,6 +11,8 @@ use crate::mil::{Binding, Function, Op, Program};
 const LAYER: [&str; 3] = ["layers_", "layers.", "layer_"];
 /// Operations that are followed to the number that one of them begins with.
 const DEEPEST: usize = 8;
+/// No cache has more rows, keys and values of all layers together, and no function more updates of them.
+const MOST_ROWS: usize = 4096;
 
 /// What is known of a package's place.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -88,9 +90,9 @@ fn written_rows(function: &Function) -> Option<BTreeSet<usize>> {
         .states()
         .filter_map(|(name, ty)| Some((name, ty.shape.first().copied()?)))
         .collect();
-    let mut rows = BTreeSet::new();
+    let (mut rows, mut updates_left) = (BTreeSet::new(), MOST_ROWS);
     for write in ops.iter().filter(|op| op.kind == "write_state") {
-        let most = *states.get(write.input("input")?.name()?)?;
+        let most = *states.get(write.input("input")?.name()?).filter(|&&n| n <= MOST_ROWS)?;
         let mut data = write.input("data")?;
         let mut updates = 0;
         // One update of another, of what was read.
@@ -102,6 +104,7 @@ fn written_rows(function: &Function) -> Option<BTreeSet<usize>> {
                 _ => return None,
             }
             updates += 1;
+            updates_left = updates_left.checked_sub(1)?;
             data = op.input("x")?;
         }
     }
@@ -148,6 +151,7 @@ fn first_int(binding: &Binding, made: &HashMap<&str, &Op>, depth: usize) -> Opti
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mil::{DataType, FunctionBuilder, TensorType, Value};
 
     #[test]
     fn layers_are_read_of_names_and_of_nothing_else() {
@@ -161,6 +165,29 @@ mod tests {
         ] {
             assert_eq!(layer_of(name), number, "{name}");
         }
+    }
+
+    #[test]
+    fn a_cache_of_more_rows_than_any_model_has_is_not_looked_at() {
+        let written = |rows: usize| {
+            let mut b = FunctionBuilder::new();
+            let ty = TensorType::new(DataType::Float16, &[rows, 1]);
+            let state = b.state("cache", ty);
+            let held = b.op("read_state", "held", &[("input", (&state).into())]).unwrap();
+            let row = b.input("row", TensorType::new(DataType::Float16, &[1, 1]));
+            let args = [
+                ("x", (&held).into()),
+                ("update", (&row).into()),
+                ("begin", Value::ints(&[1, 0]).into()),
+                ("end", Value::ints(&[2, 1]).into()),
+            ];
+            let next = b.op("slice_update", "next", &args).unwrap();
+            b.ops("write_state", "write", &[("input", (&state).into()), ("data", (&next).into())])
+                .unwrap();
+            written_rows(&b.finish(&[row]))
+        };
+        assert_eq!(written(MOST_ROWS), Some(BTreeSet::from([1])));
+        assert_eq!(written(MOST_ROWS + 1), None);
     }
 
     #[test]

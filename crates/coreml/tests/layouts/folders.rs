@@ -265,7 +265,7 @@ fn files_that_are_not_those_that_were_compiled_are_found_by_the_description() {
         // Of another model.
         let other = Tiny { layers: 2, ..Tiny::default() }.graph().unwrap();
         let error = unit.compile(&other, &weights, limits(40)).err().unwrap().to_string();
-        assert!(error.contains("another model"), "{error}");
+        assert!(error.contains("other than that of these packages"), "{error}");
     }
 }
 

@@ -160,6 +160,7 @@ fn a_model_of_other_layers_than_its_packages_is_known_by_its_config() {
             r#"{ "tokenizer_class": "X" }"#,
             r#"{ "num_hidden_layers": 6, "num_kv_shared_layers": 2 }"#,
             r#"{ "num_hidden_layers": 6, "layer_types": ["full_attention", "conv"] }"#,
+            r#"{ "num_hidden_layers": 6, "hybrid_override_pattern": "M*M*" }"#,
             "no JSON",
         ] {
             config(text);
@@ -171,7 +172,7 @@ fn a_model_of_other_layers_than_its_packages_is_known_by_its_config() {
             config(text);
             let found = error(whole.path());
             assert!(
-                found.contains("packages of 4 layers, and config.json of a model of 5"),
+                found.contains("packages of 4 layers, and config.json is of a model of 5"),
                 "{found}"
             );
         }

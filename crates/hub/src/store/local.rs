@@ -34,12 +34,13 @@ pub(super) fn open(path: &Path) -> Result<LocalModel> {
         Some(folder) if data.is_file() && path.ends_with(META.0) => folder.to_owned(),
         _ => path,
     };
-    if PACKAGES.iter().any(|name| path.join(name).exists())
-        || is_anemll(&path)
-        || has_packages_alone(&path)
-    {
+    let is_known = PACKAGES.iter().any(|name| path.join(name).exists()) || is_anemll(&path);
+    if is_known || has_packages_alone(&path) {
         let mut files = Vec::new();
-        list_all(&path, "", DEPTH, &mut files)?;
+        // Any folder may hold a package, so that all that lies below it may be anything.
+        if is_known {
+            list_all(&path, "", DEPTH, &mut files)?;
+        }
         return Ok(LocalModel { path: path.clone(), ..model(&path, &path, files) });
     }
     let none = || Error::NoModelAtPath { path: path.clone() };

@@ -14,7 +14,7 @@ use crate::interrupt::Unfinished;
 /// What folders are called in which something is being made.
 const UNFINISHED: &str = ".baton-compile-";
 /// A folder without a file that is younger than that may not have its lock yet.
-const YOUNG: Duration = Duration::from_secs(2);
+const YOUNG: Duration = Duration::from_secs(60);
 
 /// Writes the folder `output`: all of it lies beside its place until it is whole. What earlier programs have
 /// left there that were ended meanwhile is removed.
