@@ -56,10 +56,16 @@ fn remove(folder: &Path) {
 pub struct Unfinished(TempDir);
 
 impl Unfinished {
-    /// Takes charge of a folder.
-    pub fn new(folder: TempDir) -> Self {
-        leftovers().push(folder.path().to_owned());
-        Unfinished(folder)
+    /// Takes charge of the folder that is made. Ctrl-C comes before that or behind it, so that none is made of which
+    /// it does not know.
+    ///
+    /// # Errors
+    /// Those of making it.
+    pub fn make(make: impl FnOnce() -> io::Result<TempDir>) -> io::Result<Self> {
+        let mut leftovers = leftovers();
+        let folder = make()?;
+        leftovers.push(folder.path().to_owned());
+        Ok(Unfinished(folder))
     }
 
     /// Where it is.
@@ -127,7 +133,7 @@ mod tests {
         let unfinished = || {
             let folder = tempfile::tempdir_in(parent.path()).unwrap();
             fs::write(folder.path().join("x"), "y").unwrap();
-            Unfinished::new(folder)
+            Unfinished::make(|| Ok(folder)).unwrap()
         };
         let is_known = |path: &Path| leftovers().iter().any(|known| known == path);
         let (first, second) = (unfinished(), unfinished());

@@ -9,11 +9,6 @@ use crate::folder::Installing;
 use crate::runtime::{Device, Preparing, Source};
 
 impl Foreign {
-    /// Whether `baton.json` lists the files.
-    pub fn is_described(&self) -> bool {
-        self.described.is_some()
-    }
-
     /// [Installs](Device::install) all packages. Returns the name of each, and where its compiled form stays, which is
     /// where it lies if Core ML has compiled it already.
     ///

@@ -108,15 +108,15 @@ fn a_folder_is_installed_whole_whether_it_is_described_or_not() {
     let tiny = Tiny { layers: 3, ..Tiny::default() };
     let graph = tiny.graph().unwrap();
     let weights = random_weights(&graph, 11);
-    for kind in BOTH {
+    for (kind, described) in BOTH.into_iter().flat_map(|kind| [(kind, true), (kind, false)]) {
         let folder = kind.write(&graph, &weights, 40, Chunks::Count(2)).unwrap();
-        fs::remove_file(folder.path().join(FOLDER_FILE)).unwrap();
+        if !described {
+            fs::remove_file(folder.path().join(FOLDER_FILE)).unwrap();
+        }
         let room = tempfile::tempdir().unwrap();
         let (machine, device) = fake(room.path());
         let compiled = || machine.compiled.load(std::sync::atomic::Ordering::Relaxed);
-        let own = own_graph(folder.path());
         let foreign = Foreign::find(folder.path()).unwrap().unwrap();
-        assert!(!foreign.is_described());
         // Embeddings, two chunks, the head; and what moves caches on.
         let n = if kind == Kind::Anemll { 4 } else { 5 };
         let mut told = Vec::new();
@@ -133,7 +133,10 @@ fn a_folder_is_installed_whole_whether_it_is_described_or_not() {
         assert!(places.iter().all(|(_, place)| place.is_dir()), "{places:?}");
         // What is there is loaded.
         let unit = FolderUnit::new(folder.path(), pool()).on(device.clone());
-        unit.compile(&own, &Weights::new(), limits(40)).unwrap();
+        match described {
+            true => unit.compile(&graph, &weights, limits(40)).unwrap(),
+            false => unit.compile(&own_graph(folder.path()), &Weights::new(), limits(40)).unwrap(),
+        };
         assert_eq!(compiled(), n);
     }
 }

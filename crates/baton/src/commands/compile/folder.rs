@@ -26,7 +26,6 @@ pub fn whole_folder<T>(
     let partial = begin(output)?;
     // As long as it is held, nobody else takes the folder for a leftover.
     let _lock = lock(partial.path());
-    let partial = Unfinished::new(partial);
     // Errors name the place that was asked for.
     let made = write(partial.path()).map_err(|error| match error.downcast() {
         Ok(error) => baton_coreml::Error::moved(error, partial.path(), output).into(),
@@ -65,7 +64,7 @@ fn parent(output: &Path) -> &Path {
     parent.unwrap_or(Path::new("."))
 }
 
-fn begin(output: &Path) -> anyhow::Result<tempfile::TempDir> {
+fn begin(output: &Path) -> anyhow::Result<Unfinished> {
     let (parent, shown) = (parent(output), output.display());
     if !parent.is_dir() {
         let what = if parent.exists() { "is no folder" } else { "is not there" };
@@ -76,7 +75,7 @@ fn begin(output: &Path) -> anyhow::Result<tempfile::TempDir> {
     }
     // Its own text would name the folder that this one is made as.
     let plain = |error: io::Error| io::Error::from(error.kind());
-    partial_folder(parent)
+    Unfinished::make(|| partial_folder(parent))
         .map_err(plain)
         .with_context(|| format!("cannot write in {}, for {shown}", parent.display()))
 }

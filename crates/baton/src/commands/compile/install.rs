@@ -122,7 +122,7 @@ pub fn there(name: &str) -> anyhow::Result<()> {
 pub fn folder(device: &Device, path: &Path) -> anyhow::Result<()> {
     let mut shown = Shown::default();
     let tell = &mut |step: Installing<'_>| shown.step(step);
-    let places = match Foreign::find(path)?.filter(|foreign| !foreign.is_described()) {
+    let places = match Foreign::find(path)? {
         Some(foreign) => foreign.install(device, tell)?,
         None => Folder::open(path)?.install(device, tell)?,
     };
