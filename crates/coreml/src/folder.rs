@@ -28,6 +28,7 @@ use crate::unit::NAME;
 use crate::{Error, Result};
 
 pub use self::install::Installing;
+pub(crate) use self::install::in_turn;
 
 /// The file that describes a folder.
 pub const FOLDER_FILE: &str = "baton.json";

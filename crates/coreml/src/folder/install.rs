@@ -30,13 +30,30 @@ impl Folder {
         device: &Device,
         tell: &mut dyn FnMut(Installing<'_>),
     ) -> Result<Vec<(String, PathBuf)>> {
-        let ((packages, hashes), count) = (self.all_packages()?, self.packages.len());
-        let named = self.packages.iter().zip(self.paths()).zip(&packages).enumerate();
-        let installed = named.map(|(index, ((name, path), package))| {
-            let tell =
-                &mut |step: Preparing<'_>| tell(Installing { package: name, index, count, step });
-            Ok((name.clone(), device.install(&path, package, &hashes, tell)?))
-        });
-        installed.collect()
+        let (packages, hashes) = self.all_packages()?;
+        let paths: Vec<PathBuf> = self.paths().collect();
+        in_turn(self.packages.clone(), tell, |at, tell| {
+            device.install(&paths[at], &packages[at], &hashes, tell)
+        })
     }
+}
+
+/// Installs packages of these names one after the other, each by its number, and tells of which of them a step
+/// is. Returns the name of each, and where its compiled form stays.
+///
+/// # Errors
+/// Those of installing one.
+pub(crate) fn in_turn(
+    names: Vec<String>,
+    tell: &mut dyn FnMut(Installing<'_>),
+    mut install: impl FnMut(usize, &mut dyn FnMut(Preparing<'_>)) -> Result<PathBuf>,
+) -> Result<Vec<(String, PathBuf)>> {
+    let count = names.len();
+    let installed = names.into_iter().enumerate().map(|(index, name)| {
+        let tell =
+            &mut |step: Preparing<'_>| tell(Installing { package: &name, index, count, step });
+        let place = install(index, tell)?;
+        Ok((name, place))
+    });
+    installed.collect()
 }

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use super::Foreign;
 use crate::Result;
 use crate::files::Hashes;
-use crate::folder::Installing;
-use crate::runtime::{Device, Preparing, Source};
+use crate::folder::{Installing, in_turn};
+use crate::runtime::{Device, Source};
 
 impl Foreign {
     /// [Installs](Device::install) all packages. Returns the name of each, and where its compiled form stays, which is
@@ -23,20 +23,13 @@ impl Foreign {
             Some(described) => described.check_files()?,
             None => Hashes::new(),
         };
-        let count = self.sources.len();
-        let installed = self.sources.iter().enumerate().map(|(index, source)| {
-            let name = source.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
-            let place = match source {
-                Source::Package(path, package) => {
-                    let tell = &mut |step: Preparing<'_>| {
-                        tell(Installing { package: &name, index, count, step });
-                    };
-                    device.install(path, package, &hashes, tell)?
-                }
-                Source::Compiled { path, .. } => path.clone(),
-            };
-            Ok((name, place))
-        });
-        installed.collect()
+        let name = |source: &Source| {
+            source.path().file_name().unwrap_or_default().to_string_lossy().into_owned()
+        };
+        let names = self.sources.iter().map(name).collect();
+        in_turn(names, tell, |at, tell| match &self.sources[at] {
+            Source::Package(path, package) => device.install(path, package, &hashes, tell),
+            Source::Compiled { path, .. } => Ok(path.clone()),
+        })
     }
 }
